@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# make demo | test are the two commands of the README; the others are for the person who works on it.
+SHELL := /bin/bash
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+VENV := .venv
+PLAIN := .venv-plain
+BIN := $(CURDIR)/$(VENV)/bin
+export SANDBOX_NATIVE_WERROR := 1
+
+APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv
+
+.PHONY: system venv build demo test test-core test-unit test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
+
+system:
+	@.ci/system-packages $(APT_PACKAGES)
+
+# Both environments, from the locks. A stamp per lock, so a second call does nothing.
+venv: system $(VENV)/.stamp $(PLAIN)/.stamp
+
+$(VENV)/.stamp: requirements-dev.lock
+	$(PYTHON) -m venv --clear $(VENV)
+	$(VENV)/bin/python -m pip install -q uv==$(UV_VERSION)
+	$(VENV)/bin/uv pip install -q --python $(VENV)/bin/python -r requirements-dev.lock
+	@touch $@
+
+$(PLAIN)/.stamp: requirements-plain.lock $(VENV)/.stamp
+	$(PYTHON) -m venv --clear $(PLAIN)
+	$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python -r requirements-plain.lock
+	@touch $@
+
+# The extension and the guest program in place, seen by both environments.
+build: venv
+	@$(VENV)/bin/uv pip install -q --python $(VENV)/bin/python --no-deps --no-build-isolation -e .
+	@$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python --no-deps --no-build-isolation -e .
+
+# Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
+test: test-core test-unit test-fuzz test-airflow test-parity
+
+# The C core without Python, under AddressSanitizer and UBSan, allocation failures included.
+test-core: system
+	$(MAKE) --no-print-directory -C tests/core run
+
+# No Airflow in this environment.
+test-unit: build
+	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/unit tests/faults
+
+# The provider as the oracle.
+test-fuzz: build
+	$(BIN)/python -m pytest tests/fuzz
+
+test-airflow: build
+	$(BIN)/python -m pytest tests/airflow
+
+# The provider's own behavioural tests, run against this package.
+test-parity: build
+	tests/parity/run $(BIN)/python
+
+# The unit suite again, with the extension built under AddressSanitizer and UBSan.
+test-asan: build
+	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults
+
+bench: build
+	$(BIN)/python tests/bench/run.py
+
+demo: build
+	$(BIN)/python tests/airflow/demo/run.py
+
+lock:
+	$(VENV)/bin/uv pip compile -q --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11 requirements-dev.in -o requirements-dev.lock
+	$(VENV)/bin/uv pip compile -q --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11 requirements-plain.in -o requirements-plain.lock
+
+lint: build
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format:
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	if command -v clang-format-14 >/dev/null; then clang-format-14 -i csrc/*/*.[ch]; fi
+
+clean:
+	rm -rf build dist *.egg-info python/*.egg-info python/sandbox_native/*.so python/sandbox_native/_guest

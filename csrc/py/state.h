@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State of one module instance, and the entry point of each group of exported names. */
+#ifndef SN_PY_STATE_H
+#define SN_PY_STATE_H
+
+#include <Python.h>
+
+/* Owned references; released by the module's traverse/clear in module.c. New types and cached
+ * objects are added here and in SN_STATE_FIELDS, which keeps traverse and clear complete. */
+struct sn_state {
+    PyObject *unused;
+};
+#define SN_STATE_FIELDS(X) X(unused)
+
+/* The state of the module `module`. Borrowed; valid as long as the module is. GIL held. */
+struct sn_state *sn_state_of(PyObject *module);
+
+/* Each adds the names of one group to `module`. GIL held. -1 with an exception set on failure. */
+int sn_py_add_text(PyObject *module);
+
+#endif
