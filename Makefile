@@ -75,7 +75,7 @@ lint: build
 
 format:
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	if command -v clang-format-14 >/dev/null; then clang-format-14 -i csrc/*/*.[ch]; fi
+	if command -v clang-format-14 >/dev/null; then clang-format-14 -i csrc/*/*.[ch] tests/core/*.[ch]; fi
 
 clean:
 	rm -rf build dist *.egg-info python/*.egg-info python/sandbox_native/*.so python/sandbox_native/_guest

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* UTF-8 that may be broken, with the rule of Unicode 15 section 3.9 (table 3-7 and "maximal
+ * subparts"), which is also what CPython's errors="replace" does: each longest run of bytes that
+ * begins a character but cannot become one counts as one U+FFFD, every other bad byte as one.
+ * Nothing here allocates or keeps pointers; all may be called without the GIL. */
+#ifndef SN_CORE_UTF8_H
+#define SN_CORE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of U+FFFD in UTF-8. */
+#define SN_UTF8_REPLACEMENT_SIZE 3
+
+/* Length of the character or of the bad part that begins at `p` (`len` >= 1 bytes are there), and
+ * whether it is a character. */
+size_t sn_utf8_step(const uint8_t *p, size_t len, bool *valid);
+
+/* Of `len` bytes cut at `cut`: how many of those after the cut belong to a character or bad part
+ * that began before it. At least the 3 bytes on each side of the cut, where there are so many, must
+ * be given. */
+size_t sn_utf8_straddle(const uint8_t *p, size_t cut, size_t len);
+
+#endif
