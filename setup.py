@@ -76,8 +76,18 @@ class BuildWithGuest(build_ext):
         if compiler is None:
             raise SystemExit("no C compiler: on Debian, apt-get install gcc libc6-dev")
         subprocess.run(
-            [compiler, *WARNINGS, *HARDENING, "-O2", "-static", "-s", "-Icsrc", "-o", str(target)]
-            + guest_sources,
+            [
+                compiler,
+                *WARNINGS,
+                *HARDENING,
+                "-O2",
+                "-static",
+                "-s",
+                "-Icsrc",
+                "-o",
+                str(target),
+                *guest_sources,
+            ],
             check=True,
         )
 
@@ -89,10 +99,7 @@ extension = Extension(
     include_dirs=["csrc"],
     define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", "1")],
     py_limited_api=True,
-    extra_compile_args=WARNINGS
-    + HARDENING
-    + SANITIZE_FLAGS
-    + pkg_config("--cflags", "libcurl", "zlib"),
+    extra_compile_args=WARNINGS + HARDENING + SANITIZE_FLAGS + pkg_config("--cflags", "libcurl", "zlib"),
     extra_link_args=([f"-fsanitize={SANITIZE}"] if SANITIZE else []),
 )
 

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from sandbox_native import calls
 
 GUARD = 30.0

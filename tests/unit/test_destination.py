@@ -9,8 +9,9 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from sandbox_native.destination import descriptor_of
 from upath import UPath
+
+from sandbox_native.destination import descriptor_of
 
 
 def test_a_plain_file_is_flushed_and_its_descriptor_continues_it(tmp_path: Path) -> None:
