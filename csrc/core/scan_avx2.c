@@ -12,8 +12,12 @@ typedef __m256i VEC;
 #define EQUAL(a, b) _mm256_cmpeq_epi8(a, b)
 #define ADD(a, b) _mm256_add_epi8(a, b)
 #define SUBTRACT(a, b) _mm256_sub_epi8(a, b)
+#define GREATER(a, b) _mm256_cmpgt_epi8(a, b)
+#define AND(a, b) _mm256_and_si256(a, b)
+#define AND_NOT(a, b) _mm256_andnot_si256(b, a)
 #define OR(a, b) _mm256_or_si256(a, b)
-#define SUM_BYTES(v) sum_bytes(v)
+#define MASK(v) ((unsigned)_mm256_movemask_epi8(v))
+#define SUM(v) sum_bytes(v)
 #define NAME sn_scan_avx2
 #define NAME_TEXT "avx2"
 

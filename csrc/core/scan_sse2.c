@@ -11,8 +11,12 @@ typedef __m128i VEC;
 #define EQUAL(a, b) _mm_cmpeq_epi8(a, b)
 #define ADD(a, b) _mm_add_epi8(a, b)
 #define SUBTRACT(a, b) _mm_sub_epi8(a, b)
+#define GREATER(a, b) _mm_cmpgt_epi8(a, b)
+#define AND(a, b) _mm_and_si128(a, b)
+#define AND_NOT(a, b) _mm_andnot_si128(b, a)
 #define OR(a, b) _mm_or_si128(a, b)
-#define SUM_BYTES(v) sum_bytes(v)
+#define MASK(v) ((unsigned)_mm_movemask_epi8(v))
+#define SUM(v) sum_bytes(v)
 #define NAME sn_scan_sse2
 #define NAME_TEXT "sse2"
 

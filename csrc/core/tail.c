@@ -94,7 +94,7 @@ enum sn_status sn_tail_feed(struct sn_tail *tail, const char *data, size_t len)
         return status;
     }
     tail->bytes += len;
-    tail->lines += sn_scan_count_byte(from, len, '\n');
+    tail->lines += sn_scan()->count_byte(from, len, '\n');
 
     if (fresh > tail->limit) {
         from += fresh - tail->limit;

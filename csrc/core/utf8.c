@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/utf8.h"
 
+#include <string.h>
+
 static bool continues(uint8_t byte)
 {
     return (byte & 0xC0) == 0x80;
@@ -57,4 +59,90 @@ size_t sn_utf8_straddle(const uint8_t *p, size_t cut, size_t len)
         }
     }
     return 0;
+}
+
+/* How many of the first bytes are ASCII, eight at a time. */
+static size_t ascii_run(const uint8_t *p, size_t len)
+{
+    size_t i = 0;
+
+    for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
+        uint64_t word;
+
+        memcpy(&word, p + i, sizeof word);
+        if ((word & 0x8080808080808080U) != 0) {
+            break;
+        }
+    }
+    while (i < len && p[i] < 0x80) {
+        i++;
+    }
+    return i;
+}
+
+size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit, bool *intact)
+{
+    size_t size = 0;
+    size_t i = 0;
+
+    *intact = true;
+    while (i < len && size <= limit) {
+        bool valid = true;
+        size_t step =
+            p[i] < 0x80 ? ascii_run(p + i, len - i) : sn_utf8_step(p + i, len - i, &valid);
+
+        size += valid ? step : SN_UTF8_REPLACEMENT_SIZE;
+        *intact = *intact && valid;
+        i += step;
+    }
+    return size;
+}
+
+size_t sn_utf8_repair(const uint8_t *p, size_t len, uint8_t *out, size_t room)
+{
+    static const uint8_t replacement[SN_UTF8_REPLACEMENT_SIZE] = {0xEF, 0xBF, 0xBD};
+    size_t written = 0;
+    size_t i = 0;
+
+    while (i < len) {
+        bool valid = true;
+        size_t step =
+            p[i] < 0x80 ? ascii_run(p + i, len - i) : sn_utf8_step(p + i, len - i, &valid);
+        size_t size = valid ? step : SN_UTF8_REPLACEMENT_SIZE;
+
+        if (size > room - written) {
+            break;
+        }
+        memcpy(out + written, valid ? p + i : replacement, size);
+        written += size;
+        i += step;
+    }
+    return written;
+}
+
+size_t sn_utf8_put(uint32_t c, uint8_t *out)
+{
+    if (sn_is_surrogate(c)) {
+        c = 0xFFFD;
+    }
+    if (c < 0x80) {
+        out[0] = (uint8_t)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (uint8_t)(0xC0 | (c >> 6));
+        out[1] = (uint8_t)(0x80 | (c & 0x3F));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (uint8_t)(0xE0 | (c >> 12));
+        out[1] = (uint8_t)(0x80 | ((c >> 6) & 0x3F));
+        out[2] = (uint8_t)(0x80 | (c & 0x3F));
+        return 3;
+    }
+    out[0] = (uint8_t)(0xF0 | (c >> 18));
+    out[1] = (uint8_t)(0x80 | ((c >> 12) & 0x3F));
+    out[2] = (uint8_t)(0x80 | ((c >> 6) & 0x3F));
+    out[3] = (uint8_t)(0x80 | (c & 0x3F));
+    return 4;
 }

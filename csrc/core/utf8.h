@@ -22,4 +22,29 @@ size_t sn_utf8_step(const uint8_t *p, size_t len, bool *valid);
  * be given. */
 size_t sn_utf8_straddle(const uint8_t *p, size_t cut, size_t len);
 
+/* What `len` bytes at `p` take after every bad part is replaced by U+FFFD; never less than `len`.
+ * Stops counting once that is over `limit`. *intact says whether all that was looked at was valid.
+ */
+size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit, bool *intact);
+
+/* Copies `len` bytes at `p`, every bad part replaced by U+FFFD, to `out`. Stops before the first
+ * part that does not fit in `room`. Returns how many bytes were written, which are always valid
+ * UTF-8. */
+size_t sn_utf8_repair(const uint8_t *p, size_t len, uint8_t *out, size_t room);
+
+/* UTF-8 bytes of one code point; a lone surrogate has those of U+FFFD, also 3. */
+static inline size_t sn_utf8_size(uint32_t c)
+{
+    return 1U + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+}
+
+static inline bool sn_is_surrogate(uint32_t c)
+{
+    return (c & 0xFFFFF800U) == 0xD800;
+}
+
+/* Writes one code point, a lone surrogate as U+FFFD, to `out`, which has room for 4 bytes. Returns
+ * how many were written. */
+size_t sn_utf8_put(uint32_t c, uint8_t *out);
+
 #endif

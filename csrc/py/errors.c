@@ -28,8 +28,8 @@ PyObject *sn_raise(enum sn_status status, const char *what)
         kind = PyExc_ConnectionError;
         break;
     case SN_SYSTEM: {
-        PyObject *args = Py_BuildValue("(iN)", saved,
-                                       PyUnicode_FromFormat("could not %s: %s", what, strerror(saved)));
+        PyObject *args = Py_BuildValue(
+            "(iN)", saved, PyUnicode_FromFormat("could not %s: %s", what, strerror(saved)));
         if (args != NULL) {
             PyErr_SetObject(PyExc_OSError, args);
             Py_DECREF(args);

@@ -8,9 +8,9 @@
 /* Owned references; released by the module's traverse/clear in module.c. New types and cached
  * objects are added here and in SN_STATE_FIELDS, which keeps traverse and clear complete. */
 struct sn_state {
-    PyObject *unused;
+    PyObject *str_isascii; /* str.isascii, the one cheap way to learn it under the Limited API */
 };
-#define SN_STATE_FIELDS(X) X(unused)
+#define SN_STATE_FIELDS(X) X(str_isascii)
 
 /* The state of the module `module`. Borrowed; valid as long as the module is. GIL held. */
 struct sn_state *sn_state_of(PyObject *module);
