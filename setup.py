@@ -48,6 +48,10 @@ def headers(*folders: str) -> list[str]:
     return sorted(str(path) for folder in folders for path in Path("csrc", folder).glob("*.h"))
 
 
+# What the guest program shares with the extension.
+GUEST_CORE = ["csrc/core/fdpass.c"]
+
+
 class BuildWithGuest(build_ext):
     """Also build ``csrc/guest`` into a static program that is shipped beside the extension."""
 
@@ -64,7 +68,7 @@ class BuildWithGuest(build_ext):
         return Path(self.build_lib, "sandbox_native", "_guest")
 
     def _build_guest(self) -> None:
-        guest_sources = sources("guest")
+        guest_sources = sources("guest") + GUEST_CORE
         target = self._guest_path()
         inputs = guest_sources + headers("guest", "core")
         if target.exists() and all(
@@ -83,6 +87,7 @@ class BuildWithGuest(build_ext):
                 "-O2",
                 "-static",
                 "-s",
+                "-D_GNU_SOURCE",
                 "-Icsrc",
                 "-o",
                 str(target),

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One command: its runner is the subreaper of everything the command starts, so "all of it is gone"
+ * is waitpid saying ECHILD, setsid children and double forks included. */
+#include "guest/guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/fdpass.h"
+
+/* The kernel's limit for one argument (MAX_ARG_STRLEN): 32 pages of 4 KiB. */
+#define LONGEST_ARGUMENT (32U * 4096U - 1U)
+
+struct failure {
+    int stage;
+    int error;
+};
+
+struct runner {
+    int call;
+    int signals;
+    pid_t command;
+    int exited; /* the command ended; status is valid */
+    int status; /* as waitpid gives it */
+};
+
+static int exit_value(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* -- the command's side ------------------------------------------------------------------- */
+
+static void fail_start(int report, int stage)
+{
+    struct failure failure = {.stage = stage, .error = errno};
+    ssize_t ignored = write(report, &failure, sizeof failure);
+
+    (void)ignored;
+    _exit(127);
+}
+
+static void set_output(int from, int to)
+{
+    /* `from` is above 2: PID 1 keeps 0 to 2 open. */
+    while (dup2(from, to) < 0 && errno == EINTR) {
+    }
+}
+
+/* A command too long for one argument is read by the shell from a file without a name. */
+static char *as_sourced(const char *text, size_t len)
+{
+    static char source[64];
+    int fd = memfd_create("command", 0);
+    size_t done = 0;
+
+    if (fd < 0) {
+        return NULL;
+    }
+    while (done < len) {
+        ssize_t put = write(fd, text + done, len - done);
+        if (put < 0 && errno != EINTR) {
+            return NULL;
+        }
+        done += put > 0 ? (size_t)put : 0;
+    }
+    snprintf(source, sizeof source, ". /proc/self/fd/%d", fd);
+    return source;
+}
+
+static void exec_command(struct sn_received *request, int report)
+{
+    char **env = sn_wire_vector(request->env, request->head.env_bytes);
+
+    if (env == NULL) {
+        fail_start(report, SN_STAGE_EXEC);
+    }
+    if (request->head.flags & SN_REQUEST_ARGV) {
+        char **argv = sn_wire_vector(request->text, request->head.text_bytes);
+        if (argv != NULL && argv[0] != NULL) {
+            (void)execvpe(argv[0], argv, env);
+        }
+        fail_start(report, SN_STAGE_EXEC);
+    }
+    char *text = request->text;
+    if (request->head.text_bytes > LONGEST_ARGUMENT) {
+        text = as_sourced(text, request->head.text_bytes);
+        if (text == NULL) {
+            fail_start(report, SN_STAGE_EXEC);
+        }
+    }
+    char *bash[] = {"bash", "-c", text, NULL};
+    (void)execve("/bin/bash", bash, env);
+    if (errno == ENOENT || errno == EACCES) {
+        char *sh[] = {"sh", "-c", text, NULL};
+        (void)execve("/bin/sh", sh, env);
+    }
+    fail_start(report, SN_STAGE_EXEC);
+}
+
+static void become_command(const struct sn_guest_config *config, struct sn_received *request, int out,
+                           int err, int report)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null < 0) {
+        fail_start(report, SN_STAGE_IDENTITY);
+    }
+    set_output(null, 0);
+    set_output(out, 1);
+    set_output(err, 2);
+    (void)setsid();
+    sn_identity_default_signals();
+    if (config != NULL &&
+        (sn_identity_limits(&config->limits) < 0 || sn_identity_drop(config) < 0)) {
+        fail_start(report, SN_STAGE_IDENTITY);
+    }
+    /* After the change of identity, which clears it. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (request->cwd != NULL && chdir(request->cwd) < 0) {
+        fail_start(report, SN_STAGE_CWD);
+    }
+    exec_command(request, report);
+}
+
+/* -- the runner's side -------------------------------------------------------------------- */
+
+/* Starts the command; 0, or -1 with `failure` filled. */
+static int start(const struct sn_guest_config *config, struct runner *self, struct sn_received *request,
+                 int out, int err, struct failure *failure)
+{
+    int report[2];
+    ssize_t got;
+
+    failure->stage = SN_STAGE_FORK;
+    if (pipe2(report, O_CLOEXEC) < 0) {
+        failure->error = errno;
+        return -1;
+    }
+    self->command = fork();
+    if (self->command < 0) {
+        failure->error = errno;
+        return -1;
+    }
+    if (self->command == 0) {
+        become_command(config, request, out, err, report[1]);
+    }
+    close(report[1]);
+    do {
+        got = read(report[0], failure, sizeof *failure);
+    } while (got < 0 && errno == EINTR);
+    close(report[0]);
+    return got == (ssize_t)sizeof *failure ? -1 : 0;
+}
+
+/* Reaps what has ended. Returns 0 while there are children, -1 when there are none. */
+static int reap(struct runner *self)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid == 0) {
+            return 0;
+        }
+        if (pid < 0) {
+            return -1;
+        }
+        if (pid == self->command) {
+            self->exited = 1;
+            self->status = status;
+        }
+    }
+}
+
+static void empty_signals(struct runner *self)
+{
+    struct signalfd_siginfo info[8];
+
+    while (read(self->signals, info, sizeof info) > 0) {
+    }
+}
+
+static void kill_tree(struct runner *self)
+{
+    struct pollfd wake = {.fd = self->signals, .events = POLLIN};
+
+    while (reap(self) == 0) {
+        (void)sn_tree_kill(getpid(), NULL, 0);
+        if (reap(self) < 0) {
+            return;
+        }
+        (void)poll(&wake, 1, 5);
+        empty_signals(self);
+    }
+}
+
+/* Waits for the command's end, or for the host to have it killed. Returns 1 when it ended. */
+static int wait_command(struct runner *self)
+{
+    struct pollfd watch[2] = {{.fd = self->signals, .events = POLLIN},
+                              {.fd = self->call, .events = POLLIN}};
+
+    for (;;) {
+        (void)reap(self);
+        if (self->exited) {
+            return 1;
+        }
+        if (poll(watch, 2, -1) < 0 && errno != EINTR) {
+            return 0;
+        }
+        empty_signals(self);
+        if (watch[1].revents != 0) {
+            (void)reap(self);
+            return self->exited;
+        }
+    }
+}
+
+/* After the command ended: background children may still write. The host either goes away (nothing
+ * more to read) or hands its read ends over, which are then read until every writer is gone. */
+static void outlive(struct runner *self)
+{
+    struct sn_guest_order order;
+    int pipes[2];
+    size_t count = 0;
+    static char waste[65536];
+
+    do {
+        if (sn_fdpass_receive(self->call, &order, sizeof order, 0, pipes, 2, &count) != SN_OK) {
+            return;
+        }
+    } while (order.kind != SN_ORDER_DRAIN);
+    close(self->call);
+    struct pollfd watch[3] = {{.fd = count > 0 ? pipes[0] : -1, .events = POLLIN},
+                              {.fd = count > 1 ? pipes[1] : -1, .events = POLLIN},
+                              {.fd = self->signals, .events = POLLIN}};
+    while (watch[0].fd >= 0 || watch[1].fd >= 0) {
+        if (poll(watch, 3, -1) < 0 && errno != EINTR) {
+            return;
+        }
+        empty_signals(self);
+        (void)reap(self);
+        for (int i = 0; i < 2; i++) {
+            if (watch[i].fd >= 0 && watch[i].revents != 0) {
+                ssize_t got = read(watch[i].fd, waste, sizeof waste);
+                if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
+                    close(watch[i].fd);
+                    watch[i].fd = -1;
+                }
+            }
+        }
+    }
+}
+
+int sn_runner(const struct sn_guest_config *config, int call, int out, int err)
+{
+    struct runner self = {.call = call};
+    struct sn_received request;
+    struct failure failure;
+    sigset_t child;
+
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &child, NULL);
+    self.signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (self.signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        (void)sn_wire_reply(call, SN_REPLY_FAILED, errno, SN_STAGE_FORK, -1);
+        return 0;
+    }
+    if (sn_wire_request(call, &request) < 0) {
+        (void)sn_wire_reply(call, SN_REPLY_FAILED, errno, SN_STAGE_REQUEST, -1);
+        return 0;
+    }
+    if (start(config, &self, &request, out, err, &failure) < 0) {
+        kill_tree(&self);
+        (void)sn_wire_reply(call, SN_REPLY_FAILED, failure.error, (unsigned)failure.stage, -1);
+        return 0;
+    }
+    close(out);
+    close(err);
+    if (wait_command(&self)) {
+        if (sn_wire_reply(call, SN_REPLY_EXITED, exit_value(self.status), 0, -1) == 0) {
+            outlive(&self);
+        }
+        return 0;
+    }
+    kill_tree(&self);
+    (void)sn_wire_reply(call, SN_REPLY_KILLED, 0, 0, -1);
+    return 0;
+}
+
+/* On the host the runner is a program of its own: descriptors are where the caller put them. */
+int sn_run_main(void)
+{
+    int out = fcntl(1, F_DUPFD_CLOEXEC, 4), err = fcntl(2, F_DUPFD_CLOEXEC, 4);
+
+    if (out < 0 || err < 0 || fcntl(SN_FD_CALL, F_SETFD, FD_CLOEXEC) < 0) {
+        return 1;
+    }
+    set_output(0, 1);
+    set_output(0, 2);
+    return sn_runner(NULL, SN_FD_CALL, out, err);
+}
