@@ -327,14 +327,11 @@ int sn_child_end(struct sn_child *child, int wait_ms)
     return 1;
 }
 
-void sn_child_abandon(struct sn_child *child)
+/* Leaves the reaping to the thread; without one, or with too many, to the end of the process. */
+static void leave(struct sn_child *child)
 {
     struct spawner *self = atomic_load(&current);
 
-    if (child->pidfd < 0) {
-        return;
-    }
-    (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
     if (self != NULL && self->owner == getpid()) {
         (void)pthread_mutex_lock(&self->lock);
         if (self->nabandoned < MAX_ABANDONED) {
@@ -349,4 +346,26 @@ void sn_child_abandon(struct sn_child *child)
         close(child->pidfd);
     }
     child->pid = child->pidfd = -1;
+}
+
+void sn_child_release(struct sn_child *child, int wait_ms)
+{
+    if (child->pidfd < 0) {
+        return;
+    }
+    if (wait_gone(child->pidfd, wait_ms)) {
+        reap(child);
+        close(child->pidfd);
+        child->pid = child->pidfd = -1;
+    } else {
+        leave(child);
+    }
+}
+
+void sn_child_abandon(struct sn_child *child)
+{
+    if (child->pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
+        leave(child);
+    }
 }

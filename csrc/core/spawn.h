@@ -40,6 +40,9 @@ SN_WARN_UNUSED enum sn_status sn_spawn(const struct sn_spawn *what, struct sn_ch
  * again, reaps it, closes the pidfd. Returns 1 when it is gone. Tolerates a child reaped by others. */
 int sn_child_end(struct sn_child *child, int wait_ms);
 
+/* Waits up to `wait_ms` for the child's end and leaves it to the thread to be reaped after that. */
+void sn_child_release(struct sn_child *child, int wait_ms);
+
 /* Like sn_child_end for code that may not block: kills at once and leaves the reaping to the thread. */
 void sn_child_abandon(struct sn_child *child);
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/drain.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/fdpass.h"
+
+int64_t sn_clock_now(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int sn_clock_left_ms(int64_t deadline)
+{
+    if (deadline == SN_NO_DEADLINE) {
+        return -1;
+    }
+    int64_t now = sn_clock_now();
+    if (now >= deadline) {
+        return 0;
+    }
+    int64_t left = (deadline - now + 999999) / 1000000;
+    return left < INT32_MAX ? (int)left : INT32_MAX;
+}
+
+/* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its end. */
+static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, size_t most, size_t *got)
+{
+    ssize_t count;
+
+    *got = 0;
+    do {
+        count = read(*pipe, self->buffer, most < SN_DRAIN_BUFFER ? most : SN_DRAIN_BUFFER);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EAGAIN) {
+        return SN_OK;
+    }
+    if (count <= 0) {
+        close(*pipe);
+        *pipe = -1;
+        return SN_OK;
+    }
+    *got = (size_t)count;
+    return sn_tail_feed(tail, self->buffer, (size_t)count);
+}
+
+static int wait_ms(const struct sn_drain *self)
+{
+    int left = sn_clock_left_ms(self->deadline);
+
+    if (self->tick.every_ms > 0 && (left < 0 || left > self->tick.every_ms)) {
+        return self->tick.every_ms;
+    }
+    return left;
+}
+
+static int ticks(struct sn_drain *self)
+{
+    if (self->tick.every_ms > 0 && self->tick.call(self->tick.context) != 0) {
+        self->ticked = 1;
+        return 1;
+    }
+    return 0;
+}
+
+static enum sn_status receive(struct sn_drain *self, struct sn_guest_reply *reply)
+{
+    size_t nfds;
+    enum sn_status status = sn_fdpass_receive(self->call, reply, sizeof *reply, 0, NULL, 0, &nfds);
+
+    return status == SN_SYSTEM && errno == EAGAIN ? SN_TIMED_OUT : status;
+}
+
+enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *reply)
+{
+    int64_t next_tick = sn_clock_now() + (int64_t)self->tick.every_ms * 1000000;
+
+    for (;;) {
+        struct pollfd watch[4] = {{.fd = self->call, .events = POLLIN},
+                                  {.fd = self->out, .events = POLLIN},
+                                  {.fd = self->err, .events = POLLIN},
+                                  {.fd = self->cancel, .events = POLLIN}};
+        enum sn_status status = SN_OK;
+        size_t got;
+        int ready = poll(watch, 4, wait_ms(self));
+
+        if (ready < 0 && errno != EINTR) {
+            return SN_SYSTEM;
+        }
+        /* A command that never pauses must not keep the deadline or a signal from being seen. */
+        if (ready <= 0 || (self->tick.every_ms > 0 && sn_clock_now() >= next_tick)) {
+            next_tick = sn_clock_now() + (int64_t)self->tick.every_ms * 1000000;
+            if (ticks(self)) {
+                return SN_CANCELLED;
+            }
+            if (ready < 0) {
+                continue;
+            }
+        }
+        if (watch[0].revents != 0) {
+            status = receive(self, reply);
+            if (status != SN_TIMED_OUT) {
+                return status;
+            }
+        }
+        if (watch[3].revents != 0) {
+            return SN_CANCELLED;
+        }
+        if (sn_clock_left_ms(self->deadline) == 0) {
+            return SN_TIMED_OUT;
+        }
+        if (watch[1].revents != 0) {
+            status = take(self, &self->out, self->out_tail, SN_DRAIN_BUFFER, &got);
+        }
+        if (status == SN_OK && watch[2].revents != 0) {
+            status = take(self, &self->err, self->err_tail, SN_DRAIN_BUFFER, &got);
+        }
+        if (status != SN_OK && status != SN_TIMED_OUT) {
+            return status;
+        }
+    }
+}
+
+static enum sn_status rest_of(struct sn_drain *self, int *pipe, struct sn_tail *tail)
+{
+    int there = 0;
+    size_t left, got;
+
+    if (*pipe < 0) {
+        return SN_OK;
+    }
+    left = ioctl(*pipe, FIONREAD, &there) < 0 || there < 0 ? 0 : (size_t)there;
+    while (left > 0 && *pipe >= 0) {
+        enum sn_status status = take(self, pipe, tail, left, &got);
+        if (status != SN_OK) {
+            return status;
+        }
+        if (got == 0) {
+            break;
+        }
+        left -= got;
+    }
+    struct pollfd watch = {.fd = *pipe, .events = POLLIN};
+    if (*pipe >= 0 && poll(&watch, 1, 0) > 0 && (watch.revents & POLLIN) == 0) {
+        close(*pipe); /* hung up and empty */
+        *pipe = -1;
+    }
+    return SN_OK;
+}
+
+enum sn_status sn_drain_rest(struct sn_drain *self)
+{
+    enum sn_status status = rest_of(self, &self->out, self->out_tail);
+
+    return status == SN_OK ? rest_of(self, &self->err, self->err_tail) : status;
+}

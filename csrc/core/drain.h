@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading away what a command prints while waiting for the report of its end: one loop for commands
+ * in a sandbox and for programs on the host. Only tails of the output are kept. */
+#ifndef SN_CORE_DRAIN_H
+#define SN_CORE_DRAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/guest_wire.h"
+#include "core/status.h"
+#include "core/tail.h"
+
+/* Called now and then while the loop waits, and at once when a signal interrupted it; anything but 0
+ * ends the wait. It runs on the thread that called in. */
+struct sn_tick {
+    int (*call)(void *context);
+    void *context;
+    int every_ms; /* 0: never */
+};
+
+struct sn_drain {
+    int out, err;              /* non-blocking read ends; -1 when closed or not there */
+    struct sn_tail *out_tail, *err_tail;
+    int call;                  /* call socket */
+    int cancel;                /* readable means cancelled; -1: none */
+    int64_t deadline;          /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
+    struct sn_tick tick;
+    char *buffer;              /* SN_DRAIN_BUFFER bytes */
+    int ticked;                /* the tick ended the wait */
+};
+
+#define SN_DRAIN_BUFFER (256U * 1024U)
+#define SN_NO_DEADLINE INT64_MAX
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+int64_t sn_clock_now(void);
+/* Milliseconds until `deadline` for poll: 0 when it passed, -1 without one, rounded up. */
+int sn_clock_left_ms(int64_t deadline);
+
+/* Waits for one reply on the call socket, reading both pipes meanwhile. Neither pipe is waited for:
+ * a background process that holds one open does not hold the call.
+ *   SN_OK         `reply` is filled
+ *   SN_TIMED_OUT  the deadline passed
+ *   SN_CANCELLED  the cancel descriptor is readable, or the tick said so (then `ticked` is set)
+ *   SN_CLOSED     the other side is gone without a reply
+ * May be called again after any of these. No GIL. */
+SN_WARN_UNUSED enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *reply);
+
+/* After the report of the end: takes what is in the pipes now and no more, however fast a background
+ * process fills them. Closes a pipe that has no writer left and sets it to -1. */
+SN_WARN_UNUSED enum sn_status sn_drain_rest(struct sn_drain *self);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regular files by descriptor: what one is, and its bytes. No path is resolved here. */
+#ifndef SN_CORE_FILECOPY_H
+#define SN_CORE_FILECOPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/drain.h"
+#include "core/status.h"
+
+enum sn_file_kind {
+    SN_FILE_REGULAR,
+    SN_FILE_DIRECTORY,
+    SN_FILE_SPECIAL, /* fifo, socket, device */
+    SN_FILE_KERNEL,  /* on procfs and the like: regular by name, but without a size to promise */
+    SN_FILE_FORGED,  /* not opened as asked: the other side is not what it should be */
+};
+
+struct sn_file_stamp {
+    int64_t size;
+    int64_t mtime_ns;
+};
+
+/* What a descriptor received from a sandbox is. `for_writing` says how it was asked for. */
+SN_WARN_UNUSED enum sn_status sn_file_check(int fd, int for_writing, enum sn_file_kind *kind,
+                                            struct sn_file_stamp *stamp);
+
+/* Size and time of last change. A change within the clock's granularity of the answer would not
+ * show in it, so a file changed just now is looked at again a moment later (up to 20 ms). */
+SN_WARN_UNUSED enum sn_status sn_file_stamp(int fd, struct sn_file_stamp *stamp);
+
+/* How a long copy is watched. */
+struct sn_watch {
+    int cancel; /* -1: none */
+    int64_t deadline;
+    struct sn_tick tick;
+};
+
+/* Reads up to `room` bytes from the position on; *got says how many. */
+SN_WARN_UNUSED enum sn_status sn_file_read(int fd, char *data, size_t room, size_t *got);
+
+/* Replaces the content of the file by `len` bytes. Space is asked for before the old content is
+ * dropped, so a full file system leaves the file as it was where it can tell. */
+SN_WARN_UNUSED enum sn_status sn_file_replace(int fd, const char *data, size_t len);
+
+/* Copies from the positions of both, `most` bytes at most, without passing them through this process
+ * where the kernel can. *copied is valid on failure, too. SN_TIMED_OUT, SN_CANCELLED. */
+SN_WARN_UNUSED enum sn_status sn_file_copy(int from, int to, uint64_t most, const struct sn_watch *watch,
+                                           uint64_t *copied);
+
+#endif
