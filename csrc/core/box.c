@@ -142,11 +142,8 @@ static enum sn_status launch(const struct sn_box_options *options, const struct 
     argv[0] = name;
     argv[1] = role;
     memcpy(argv + 2, options->argv, argc * sizeof *argv);
-    struct sn_spawn what = {.program_fd = options->program_fd,
-                            .argv = argv,
-                            .env = no_env,
-                            .fds = fds,
-                            .nfds = count};
+    struct sn_spawn what = {
+        .program_fd = options->program_fd, .argv = argv, .env = no_env, .fds = fds, .nfds = count};
     enum sn_status status = sn_spawn(&what, child);
     int saved = errno;
     sn_free(argv);
@@ -288,8 +285,9 @@ static enum sn_status place(struct sn_box *box, enum sn_guest_op op, struct sn_c
     }
 }
 
-static enum sn_status begin(struct sn_box *box, enum sn_guest_op op, const struct sn_request *request,
-                            int64_t deadline, struct sn_call *call)
+static enum sn_status begin(struct sn_box *box, enum sn_guest_op op,
+                            const struct sn_request *request, int64_t deadline,
+                            struct sn_call *call)
 {
     struct sn_call_ends ends;
     enum sn_status status = sn_call_make(op == SN_GUEST_RUN, box->command_uid, &ends);
@@ -310,7 +308,8 @@ static enum sn_status begin(struct sn_box *box, enum sn_guest_op op, const struc
     return SN_OK;
 }
 
-/* The runner did not answer: PID 1 kills every command of the sandbox; failing that, the sandbox. */
+/* The runner did not answer: PID 1 kills every command of the sandbox; failing that, the sandbox.
+ */
 static int kill_all(void *context)
 {
     struct sn_box *box = context;
@@ -334,8 +333,8 @@ static int kill_all(void *context)
     return killed;
 }
 
-enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request, struct sn_drain *drain,
-                          struct sn_outcome *out)
+enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request,
+                          struct sn_drain *drain, struct sn_outcome *out)
 {
     struct sn_last_resort last = {.call = kill_all, .context = box};
     struct sn_call call;
@@ -350,8 +349,9 @@ enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request, 
     return status;
 }
 
-enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op, const struct sn_request *request,
-                           int64_t deadline, int cancel, struct sn_guest_reply *reply, int *fd)
+enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op,
+                           const struct sn_request *request, int64_t deadline, int cancel,
+                           struct sn_guest_reply *reply, int *fd)
 {
     struct sn_call call;
     enum sn_status status = begin(box, op, request, deadline, &call);
@@ -362,7 +362,8 @@ enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op, const struct
         return status;
     }
     for (;;) {
-        struct pollfd watch[2] = {{.fd = call.sock, .events = POLLIN}, {.fd = cancel, .events = POLLIN}};
+        struct pollfd watch[2] = {{.fd = call.sock, .events = POLLIN},
+                                  {.fd = cancel, .events = POLLIN}};
         int ready = poll(watch, 2, sn_clock_left_ms(deadline));
         if (ready < 0 && errno != EINTR) {
             status = SN_SYSTEM;

@@ -18,16 +18,16 @@ struct sn_box_data {
 };
 
 struct sn_box_options {
-    int program_fd;               /* the guest program, open to read; not taken over */
-    char *const *argv;            /* the launcher's arguments after the role, NULL-ended */
+    int program_fd;                 /* the guest program, open to read; not taken over */
+    char *const *argv;              /* the launcher's arguments after the role, NULL-ended */
     const struct sn_box_data *data; /* files for bubblewrap, at SN_FD_FIRST_DATA and on */
     size_t ndata;
-    const int *groups;            /* open cgroup.procs files, after the data */
+    const int *groups; /* open cgroup.procs files, after the data */
     size_t ngroups;
     struct sn_guest_config config;
-    unsigned command_uid;         /* host uid of commands where the worker may give files to it, else -1 */
+    unsigned command_uid; /* host uid of commands where the worker may give files to it, else -1 */
     int64_t deadline;
-    int cancel;                   /* readable: give up; -1: none */
+    int cancel; /* readable: give up; -1: none */
     struct sn_tick tick;
 };
 
@@ -38,8 +38,8 @@ struct sn_box_options {
 /* Starts a sandbox and waits until it takes calls. On SN_CLOSED it ended before that, and `error`
  * holds what was printed on standard error, cut to SN_BOX_ERROR_MAX - 1 bytes and NUL-ended; on any
  * failure nothing is left. The caller ends *out with sn_box_free. No GIL. */
-SN_WARN_UNUSED enum sn_status sn_box_create(const struct sn_box_options *options, struct sn_box **out,
-                                            char error[SN_BOX_ERROR_MAX]);
+SN_WARN_UNUSED enum sn_status sn_box_create(const struct sn_box_options *options,
+                                            struct sn_box **out, char error[SN_BOX_ERROR_MAX]);
 
 /* Whether this process made the box and may talk to it. False after fork in the child. */
 int sn_box_is_mine(const struct sn_box *box);
@@ -53,12 +53,12 @@ int sn_box_is_gone(const struct sn_box *box, int wait_ms);
 SN_WARN_UNUSED enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request,
                                          struct sn_drain *drain, struct sn_outcome *out);
 
-/* Opens a file inside (op is SN_GUEST_READ, SN_GUEST_WRITE or SN_GUEST_LIST) and waits for the reply.
- * With SN_REPLY_OPENED *fd is the descriptor, unchecked; with SN_REPLY_LISTING it is the socket on
- * which the records come; otherwise -1. The caller owns it. No GIL. */
+/* Opens a file inside (op is SN_GUEST_READ, SN_GUEST_WRITE or SN_GUEST_LIST) and waits for the
+ * reply. With SN_REPLY_OPENED *fd is the descriptor, unchecked; with SN_REPLY_LISTING it is the
+ * socket on which the records come; otherwise -1. The caller owns it. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op,
-                                          const struct sn_request *request, int64_t deadline, int cancel,
-                                          struct sn_guest_reply *reply, int *fd);
+                                          const struct sn_request *request, int64_t deadline,
+                                          int cancel, struct sn_guest_reply *reply, int *fd);
 
 /* Ends the sandbox and everything in it, and waits. Idempotent; other threads' calls end. 1 when it
  * is known to be gone. No GIL. */

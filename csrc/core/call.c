@@ -138,7 +138,8 @@ enum sn_status sn_call_request(const struct sn_call *call, const struct sn_reque
 }
 
 /* Have the tree killed and wait for it. What is printed until then still counts. */
-static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last, struct sn_outcome *out)
+static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last,
+                           struct sn_outcome *out)
 {
     struct sn_guest_order order = {.kind = SN_ORDER_KILL};
     struct sn_guest_reply reply = {0};
@@ -165,8 +166,8 @@ static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last, s
     return SN_OK;
 }
 
-/* Background processes of the command hold a pipe: their output is nobody's, but a closed pipe would
- * kill them. */
+/* Background processes of the command hold a pipe: their output is nobody's, but a closed pipe
+ * would kill them. */
 static void hand_over(struct sn_drain *drain)
 {
     struct sn_guest_order order = {.kind = SN_ORDER_DRAIN};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One conversation with a handler of the guest program: a request, then a command's life or a file. */
+/* One conversation with a handler of the guest program: a request, then a command's life or a file.
+ */
 #ifndef SN_CORE_CALL_H
 #define SN_CORE_CALL_H
 
@@ -11,7 +12,7 @@
 #include "core/status.h"
 
 struct sn_request {
-    unsigned flags; /* SN_REQUEST_ARGV */
+    unsigned flags;  /* SN_REQUEST_ARGV */
     const char *env; /* NAME=VALUE strings, each ended by NUL */
     size_t env_bytes;
     const char *cwd; /* NUL-ended, or NULL */
@@ -38,15 +39,15 @@ void sn_call_sent(struct sn_call_ends *ends);
 void sn_call_close(struct sn_call *call);
 
 /* Sends the request. SN_TIMED_OUT, SN_CLOSED. SN_TOO_LARGE when it is over the caps of the wire. */
-SN_WARN_UNUSED enum sn_status sn_call_request(const struct sn_call *call, const struct sn_request *request,
-                                              int64_t deadline);
+SN_WARN_UNUSED enum sn_status sn_call_request(const struct sn_call *call,
+                                              const struct sn_request *request, int64_t deadline);
 
 enum sn_ending {
-    SN_ENDED_EXIT,      /* the command ended by itself; value is its exit status */
-    SN_ENDED_TIMEOUT,   /* killed at the deadline */
-    SN_ENDED_CANCEL,    /* killed because of the cancel descriptor or the tick */
-    SN_ENDED_FAILED,    /* it was never started; value is an errno, stage an enum sn_guest_stage */
-    SN_ENDED_LOST,      /* the handler vanished without a word */
+    SN_ENDED_EXIT,    /* the command ended by itself; value is its exit status */
+    SN_ENDED_TIMEOUT, /* killed at the deadline */
+    SN_ENDED_CANCEL,  /* killed because of the cancel descriptor or the tick */
+    SN_ENDED_FAILED,  /* it was never started; value is an errno, stage an enum sn_guest_stage */
+    SN_ENDED_LOST,    /* the handler vanished without a word */
 };
 
 struct sn_outcome {
@@ -63,9 +64,9 @@ struct sn_last_resort {
 };
 
 /* Sees a command through to its end: reads its output into the tails of `drain` (whose pipes and
- * sockets are those of `call`, taken over), has its tree killed on a timeout, cancel or tick and waits
- * for that, SN_KILL_WAIT_MS each for the runner and for the last resort; hands the pipes to the
- * runner when background processes still write. A status other than SN_OK is a failure of this
+ * sockets are those of `call`, taken over), has its tree killed on a timeout, cancel or tick and
+ * waits for that, SN_KILL_WAIT_MS each for the runner and for the last resort; hands the pipes to
+ * the runner when background processes still write. A status other than SN_OK is a failure of this
  * side; closing the call socket then makes the runner kill the tree. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain,
                                           struct sn_last_resort last, struct sn_outcome *out);

@@ -30,8 +30,10 @@ int sn_clock_left_ms(int64_t deadline)
     return left < INT32_MAX ? (int)left : INT32_MAX;
 }
 
-/* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its end. */
-static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, size_t most, size_t *got)
+/* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its
+ * end. */
+static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, size_t most,
+                           size_t *got)
 {
     ssize_t count;
 

@@ -11,8 +11,8 @@
 #include "core/status.h"
 #include "core/tail.h"
 
-/* Called now and then while the loop waits, and at once when a signal interrupted it; anything but 0
- * ends the wait. It runs on the thread that called in. */
+/* Called now and then while the loop waits, and at once when a signal interrupted it; anything but
+ * 0 ends the wait. It runs on the thread that called in. */
 struct sn_tick {
     int (*call)(void *context);
     void *context;
@@ -20,14 +20,14 @@ struct sn_tick {
 };
 
 struct sn_drain {
-    int out, err;              /* non-blocking read ends; -1 when closed or not there */
+    int out, err; /* non-blocking read ends; -1 when closed or not there */
     struct sn_tail *out_tail, *err_tail;
-    int call;                  /* call socket */
-    int cancel;                /* readable means cancelled; -1: none */
-    int64_t deadline;          /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
+    int call;         /* call socket */
+    int cancel;       /* readable means cancelled; -1: none */
+    int64_t deadline; /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
     struct sn_tick tick;
-    char *buffer;              /* SN_DRAIN_BUFFER bytes */
-    int ticked;                /* the tick ended the wait */
+    char *buffer; /* SN_DRAIN_BUFFER bytes */
+    int ticked;   /* the tick ended the wait */
 };
 
 #define SN_DRAIN_BUFFER (256U * 1024U)
@@ -47,8 +47,8 @@ int sn_clock_left_ms(int64_t deadline);
  * May be called again after any of these. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *reply);
 
-/* After the report of the end: takes what is in the pipes now and no more, however fast a background
- * process fills them. Closes a pipe that has no writer left and sets it to -1. */
+/* After the report of the end: takes what is in the pipes now and no more, however fast a
+ * background process fills them. Closes a pipe that has no writer left and sets it to -1. */
 SN_WARN_UNUSED enum sn_status sn_drain_rest(struct sn_drain *self);
 
 #endif

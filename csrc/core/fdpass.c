@@ -79,7 +79,8 @@ enum sn_status sn_fdpass_receive(int sock, void *data, size_t len, int flags, in
         return errno == ECONNRESET ? SN_CLOSED : SN_SYSTEM;
     }
     count = collect(&message, received);
-    if ((size_t)got == len && (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 && count <= max_fds) {
+    if ((size_t)got == len && (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 &&
+        count <= max_fds) {
         if (count > 0) {
             memcpy(fds, received, count * sizeof(int));
         }

@@ -72,8 +72,8 @@ enum sn_status sn_file_check(int fd, int for_writing, enum sn_file_kind *kind,
     } else if (!S_ISREG(info.st_mode)) {
         *kind = SN_FILE_SPECIAL;
     } else if ((flags & O_ACCMODE) != (for_writing ? O_WRONLY : O_RDONLY) ||
-               (flags & ~(O_ACCMODE | O_NONBLOCK | O_LARGEFILE | 0100000 /* O_LARGEFILE of the kernel */)) !=
-                   0) {
+               (flags & ~(O_ACCMODE | O_NONBLOCK | O_LARGEFILE |
+                          0100000 /* O_LARGEFILE of the kernel */)) != 0) {
         *kind = SN_FILE_FORGED;
     } else {
         *kind = is_kernel_filesystem(fd) ? SN_FILE_KERNEL : SN_FILE_REGULAR;

@@ -33,11 +33,11 @@ enum sn_guest_fd {
 
 /* Zero means no limit. */
 struct sn_guest_limits {
-    uint64_t memory_bytes;   /* address space of each process (RLIMIT_AS) */
-    uint64_t file_bytes;     /* size of a file a process writes (RLIMIT_FSIZE) */
-    uint64_t cpu_seconds;    /* CPU time of each process (RLIMIT_CPU) */
-    uint64_t processes;      /* processes and threads of the sandbox (RLIMIT_NPROC) */
-    uint64_t open_files;     /* descriptors of each process (RLIMIT_NOFILE) */
+    uint64_t memory_bytes; /* address space of each process (RLIMIT_AS) */
+    uint64_t file_bytes;   /* size of a file a process writes (RLIMIT_FSIZE) */
+    uint64_t cpu_seconds;  /* CPU time of each process (RLIMIT_CPU) */
+    uint64_t processes;    /* processes and threads of the sandbox (RLIMIT_NPROC) */
+    uint64_t open_files;   /* descriptors of each process (RLIMIT_NOFILE) */
 };
 
 struct sn_guest_config {
@@ -48,11 +48,11 @@ struct sn_guest_config {
 };
 
 enum sn_guest_op {
-    SN_GUEST_RUN = 1,    /* run a command */
-    SN_GUEST_READ,       /* open a file to read */
-    SN_GUEST_WRITE,      /* open a file to write, make it and its parents */
-    SN_GUEST_LIST,       /* stream the names in a directory */
-    SN_GUEST_KILL_ALL,   /* kill every command of the sandbox */
+    SN_GUEST_RUN = 1,  /* run a command */
+    SN_GUEST_READ,     /* open a file to read */
+    SN_GUEST_WRITE,    /* open a file to write, make it and its parents */
+    SN_GUEST_LIST,     /* stream the names in a directory */
+    SN_GUEST_KILL_ALL, /* kill every command of the sandbox */
 };
 
 struct sn_guest_call {

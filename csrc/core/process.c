@@ -11,8 +11,8 @@ static int kill_runner(void *context)
     return 0;
 }
 
-enum sn_status sn_process_run(int program_fd, const struct sn_request *request, struct sn_drain *drain,
-                              struct sn_outcome *out)
+enum sn_status sn_process_run(int program_fd, const struct sn_request *request,
+                              struct sn_drain *drain, struct sn_outcome *out)
 {
     static char name[] = "sandbox-native", role[] = "run";
     char *argv[] = {name, role, NULL};
@@ -26,7 +26,8 @@ enum sn_status sn_process_run(int program_fd, const struct sn_request *request, 
         return status;
     }
     struct sn_spawn_fd fds[3] = {{ends.out, 1}, {ends.err, 2}, {ends.sock, SN_FD_CALL}};
-    struct sn_spawn what = {.program_fd = program_fd, .argv = argv, .env = no_env, .fds = fds, .nfds = 3};
+    struct sn_spawn what = {
+        .program_fd = program_fd, .argv = argv, .env = no_env, .fds = fds, .nfds = 3};
     status = sn_spawn(&what, &runner);
     int saved = errno;
     sn_call_sent(&ends);
@@ -38,8 +39,8 @@ enum sn_status sn_process_run(int program_fd, const struct sn_request *request, 
         }
         saved = errno;
     }
-    /* The end of the conversation tells the runner to go: at once when it has reported, else when the
-     * tree is dead. It may have pipes to read away for what was left in the background. */
+    /* The end of the conversation tells the runner to go: at once when it has reported, else when
+     * the tree is dead. It may have pipes to read away for what was left in the background. */
     sn_call_close(&ends.host);
     sn_child_release(&runner, 100);
     errno = saved;

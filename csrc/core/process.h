@@ -7,9 +7,10 @@
 #include "core/call.h"
 #include "core/status.h"
 
-/* Runs the argument list in `request` (SN_REQUEST_ARGV) under the guest program at `program_fd`: standard
- * input is /dev/null, no descriptor of this process is inherited, its own session; its whole tree is
- * killed on a timeout, cancel or tick. `drain` and `out` as for sn_call_run. No GIL; any thread. */
+/* Runs the argument list in `request` (SN_REQUEST_ARGV) under the guest program at `program_fd`:
+ * standard input is /dev/null, no descriptor of this process is inherited, its own session; its
+ * whole tree is killed on a timeout, cancel or tick. `drain` and `out` as for sn_call_run. No GIL;
+ * any thread. */
 SN_WARN_UNUSED enum sn_status sn_process_run(int program_fd, const struct sn_request *request,
                                              struct sn_drain *drain, struct sn_outcome *out);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A deny list, in this order: another architecture's calls end the process; calls newer than this
  * list are said not to exist, so a kernel feature is not open before somebody looked at it; whole
- * calls; then calls whose arguments decide. The namespaces keep the sandbox in; this keeps the parts
- * of the kernel that were most often broken out of reach, and protects PID 1 from commands that run
- * under its own uid (where the worker is an ordinary user). */
+ * calls; then calls whose arguments decide. The namespaces keep the sandbox in; this keeps the
+ * parts of the kernel that were most often broken out of reach, and protects PID 1 from commands
+ * that run under its own uid (where the worker is an ordinary user). */
 #include "core/seccomp.h"
 
 #include <errno.h>
@@ -114,7 +114,7 @@ static void end_with(struct program *p, uint32_t action)
     add(p, BPF_RET | BPF_K, action, 0, 0);
 }
 
-#define REFUSE(error) (SECCOMP_RET_ERRNO | ((uint32_t)(error) & SECCOMP_RET_DATA))
+#define REFUSE(error) (SECCOMP_RET_ERRNO | ((uint32_t)(error)&SECCOMP_RET_DATA))
 
 static void refuse_call(struct program *p, uint32_t number, int error)
 {

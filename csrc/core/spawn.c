@@ -194,7 +194,8 @@ static void *thread_main(void *arg)
         watch[count] = (struct pollfd){.fd = self->wake[0], .events = POLLIN};
         if (poll(watch, count + 1, -1) > 0) {
             char drop[64];
-            ssize_t ignored = watch[count].revents != 0 ? read(self->wake[0], drop, sizeof drop) : 0;
+            ssize_t ignored =
+                watch[count].revents != 0 ? read(self->wake[0], drop, sizeof drop) : 0;
             (void)ignored;
             reap_abandoned(self, watch, count);
         }

@@ -16,11 +16,11 @@ struct sn_spawn_fd {
 };
 
 struct sn_spawn {
-    int program_fd;          /* executed by descriptor, or -1 for argv[0] as a path */
-    char *const *argv;       /* NULL-ended */
-    char *const *env;        /* NULL-ended */
+    int program_fd;    /* executed by descriptor, or -1 for argv[0] as a path */
+    char *const *argv; /* NULL-ended */
+    char *const *env;  /* NULL-ended */
     const struct sn_spawn_fd *fds;
-    size_t nfds;             /* up to SN_SPAWN_MAX_FDS; those not named as 0, 1, 2 are /dev/null there */
+    size_t nfds; /* up to SN_SPAWN_MAX_FDS; those not named as 0, 1, 2 are /dev/null there */
 };
 
 #define SN_SPAWN_MAX_FDS 32
@@ -37,13 +37,15 @@ struct sn_child {
 SN_WARN_UNUSED enum sn_status sn_spawn(const struct sn_spawn *what, struct sn_child *out);
 
 /* Waits up to `wait_ms` for the child's end, then kills it (never its descendants) and waits
- * again, reaps it, closes the pidfd. Returns 1 when it is gone. Tolerates a child reaped by others. */
+ * again, reaps it, closes the pidfd. Returns 1 when it is gone. Tolerates a child reaped by others.
+ */
 int sn_child_end(struct sn_child *child, int wait_ms);
 
 /* Waits up to `wait_ms` for the child's end and leaves it to the thread to be reaped after that. */
 void sn_child_release(struct sn_child *child, int wait_ms);
 
-/* Like sn_child_end for code that may not block: kills at once and leaves the reaping to the thread. */
+/* Like sn_child_end for code that may not block: kills at once and leaves the reaping to the
+ * thread. */
 void sn_child_abandon(struct sn_child *child);
 
 #endif

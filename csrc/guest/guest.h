@@ -3,7 +3,8 @@
  * threaded in every role.
  *   init    PID 1 of a sandbox: takes calls from the host and forks a handler for each
  *   run     on the host: runs one program and kills all of its tree when told to
- *   launch  on the host: prepares user namespace, mounts and control groups, then becomes bubblewrap */
+ *   launch  on the host: prepares user namespace, mounts and control groups, then becomes
+ * bubblewrap */
 #ifndef SN_GUEST_GUEST_H
 #define SN_GUEST_GUEST_H
 

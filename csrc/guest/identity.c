@@ -43,7 +43,8 @@ static int limit(int resource, uint64_t value)
 
 int sn_identity_limits(const struct sn_guest_limits *limits)
 {
-    /* The kernel kills in this order when the sandbox's memory group is full: commands, never PID 1. */
+    /* The kernel kills in this order when the sandbox's memory group is full: commands, never
+     * PID 1. */
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0) {
         ssize_t ignored = write(score, "800", 3);
@@ -53,7 +54,8 @@ int sn_identity_limits(const struct sn_guest_limits *limits)
     struct rlimit no_core = {0, 0};
     if (setrlimit(RLIMIT_CORE, &no_core) < 0 || limit(RLIMIT_AS, limits->memory_bytes) < 0 ||
         limit(RLIMIT_FSIZE, limits->file_bytes) < 0 || limit(RLIMIT_CPU, limits->cpu_seconds) < 0 ||
-        limit(RLIMIT_NPROC, limits->processes) < 0 || limit(RLIMIT_NOFILE, limits->open_files) < 0) {
+        limit(RLIMIT_NPROC, limits->processes) < 0 ||
+        limit(RLIMIT_NOFILE, limits->open_files) < 0) {
         return -1;
     }
     return 0;

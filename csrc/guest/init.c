@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PID 1. It never blocks on anything but its one poll, and ends (and the kernel ends the sandbox
- * with it) when the host closes the control socket, when the host process dies, or when poll fails. */
+ * with it) when the host closes the control socket, when the host process dies, or when poll fails.
+ */
 #include "guest/guest.h"
 
 #include <errno.h>
@@ -118,7 +119,8 @@ static int receive_config(struct init *self)
 {
     size_t nfds;
 
-    if (sn_fdpass_receive(SN_FD_CONTROL, &self->config, sizeof self->config, 0, NULL, 0, &nfds) != SN_OK ||
+    if (sn_fdpass_receive(SN_FD_CONTROL, &self->config, sizeof self->config, 0, NULL, 0, &nfds) !=
+            SN_OK ||
         self->config.version != SN_GUEST_VERSION) {
         return -1;
     }
@@ -126,7 +128,8 @@ static int receive_config(struct init *self)
 }
 
 /* The workspace is made by bubblewrap as uid 0 of the namespace. Its owner has to be the user of
- * the commands (git refuses a repository of somebody else); the capability for that is then dropped. */
+ * the commands (git refuses a repository of somebody else); the capability for that is then
+ * dropped. */
 static int own_workspace(const struct sn_guest_config *config)
 {
     if (!config->two_uids) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Host side of a sandbox's start, in a process of its own: the worker may be large and threaded, and
- * a change of uid in a process that shares its memory would change the worker, too.
+/* Host side of a sandbox's start, in a process of its own: the worker may be large and threaded,
+ * and a change of uid in a process that shares its memory would change the worker, too.
  *
  * Arguments: BASE GROUPFD NGROUPS NSTAGED STAGED... BWRAP ARGS...
  *   BASE     first of SN_UIDS host ids that the sandbox's user namespace maps, or "-" for an
@@ -31,7 +31,8 @@ static int fail(const char *what, const char *name)
 {
     int saved = errno;
 
-    dprintf(2, "sandbox-native: could not %s%s%s: %s\n", what, *name ? " " : "", name, strerror(saved));
+    dprintf(2, "sandbox-native: could not %s%s%s: %s\n", what, *name ? " " : "", name,
+            strerror(saved));
     return -1;
 }
 
@@ -50,7 +51,8 @@ static int write_file(const char *path, const char *text)
 
 static int become(unsigned base)
 {
-    return setgroups(0, NULL) < 0 || setresgid(base, base, base) < 0 || setresuid(base, base, base) < 0
+    return setgroups(0, NULL) < 0 || setresgid(base, base, base) < 0 ||
+                   setresuid(base, base, base) < 0
                ? -1
                : 0;
 }
@@ -86,14 +88,17 @@ static int map_namespace(pid_t holder, unsigned base)
         return fail("write", path);
     }
     snprintf(path, sizeof path, "/proc/%d/ns/user", (int)holder);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY);
     if (fd < 0) {
         return fail("open", path);
     }
-    if (dup2(fd, SN_FD_USERNS) < 0) {
-        return fail("keep the user namespace", "");
+    /* The number is free in this process, so open may have returned it already. */
+    if (fd != SN_FD_USERNS) {
+        if (dup2(fd, SN_FD_USERNS) < 0) {
+            return fail("keep the user namespace", "");
+        }
+        close(fd);
     }
-    close(fd);
     return 0;
 }
 
@@ -128,7 +133,8 @@ static int make_namespace(unsigned base)
 }
 
 /* Binds each path at /tmp/<position> of a mount namespace nobody else sees, because the uid that
- * bubblewrap runs as may not be able to walk to it. The sources are opened before /tmp is covered. */
+ * bubblewrap runs as may not be able to walk to it. The sources are opened before /tmp is covered.
+ */
 static int stage(char **paths, int count)
 {
     char source[64], target[64];
@@ -156,8 +162,9 @@ static int stage(char **paths, int count)
         if (fstat(fds[i], &info) < 0) {
             return fail("stat", paths[i]);
         }
-        int made = S_ISDIR(info.st_mode) ? mkdir(target, 0755)
-                                         : close(open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+        int made = S_ISDIR(info.st_mode)
+                       ? mkdir(target, 0755)
+                       : close(open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
         if (made < 0 || mount(source, target, NULL, MS_BIND | MS_REC, NULL) < 0) {
             return fail("bind", paths[i]);
         }
@@ -197,7 +204,8 @@ int sn_launch_main(int argc, char **argv)
     }
     if (*base_text != '-') {
         unsigned base = (unsigned)strtoul(base_text, NULL, 10);
-        if (base == 0 || make_namespace(base) < 0 || (nstaged > 0 && stage(argv + 4, nstaged) < 0)) {
+        if (base == 0 || make_namespace(base) < 0 ||
+            (nstaged > 0 && stage(argv + 4, nstaged) < 0)) {
             return 125;
         }
         if (become(base) < 0) {

@@ -108,8 +108,8 @@ static void exec_command(struct sn_received *request, int report)
     fail_start(report, SN_STAGE_EXEC);
 }
 
-static void become_command(const struct sn_guest_config *config, struct sn_received *request, int out,
-                           int err, int report)
+static void become_command(const struct sn_guest_config *config, struct sn_received *request,
+                           int out, int err, int report)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -136,8 +136,8 @@ static void become_command(const struct sn_guest_config *config, struct sn_recei
 /* -- the runner's side -------------------------------------------------------------------- */
 
 /* Starts the command; 0, or -1 with `failure` filled. */
-static int start(const struct sn_guest_config *config, struct runner *self, struct sn_received *request,
-                 int out, int err, struct failure *failure)
+static int start(const struct sn_guest_config *config, struct runner *self,
+                 struct sn_received *request, int out, int err, struct failure *failure)
 {
     int report[2];
     ssize_t got;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Killing descendants by the parent links of /proc. A single pass can miss what is forked meanwhile;
- * the callers repeat until waitpid says ECHILD, which no fork can race. */
+/* Killing descendants by the parent links of /proc. A single pass can miss what is forked
+ * meanwhile; the callers repeat until waitpid says ECHILD, which no fork can race. */
 #include "guest/guest.h"
 
 #include <dirent.h>

@@ -15,8 +15,7 @@
 #include "py/wait.h"
 
 struct box {
-    PyObject_HEAD
-    struct sn_box *box;
+    PyObject_HEAD struct sn_box *box;
     PyObject *module;
 };
 
@@ -42,14 +41,16 @@ struct start_args {
 
 static int take_bytes(PyObject *sequence, Py_ssize_t index, char **bytes, Py_ssize_t *len)
 {
-    PyObject *item = PyTuple_GetItem(sequence, index); /* borrowed; the tuple is held by the caller */
+    PyObject *item =
+        PyTuple_GetItem(sequence, index); /* borrowed; the tuple is held by the caller */
 
     return item == NULL ? -1 : PyBytes_AsStringAndSize(item, bytes, len);
 }
 
 static int take_sequences(PyObject *argv, PyObject *data, PyObject *groups, struct start_args *out)
 {
-    Py_ssize_t argc = PyTuple_Size(argv), ndata = PyTuple_Size(data), ngroups = PyTuple_Size(groups);
+    Py_ssize_t argc = PyTuple_Size(argv), ndata = PyTuple_Size(data),
+               ngroups = PyTuple_Size(groups);
 
     if (argc < 0 || ndata < 0 || ngroups < 0) {
         return -1;
@@ -83,33 +84,35 @@ static int take_sequences(PyObject *argv, PyObject *data, PyObject *groups, stru
     return 0;
 }
 
-PyDoc_STRVAR(start_box_doc,
-             "start_box(program_fd, argv, data, groups, *, two_uids, command_uid, memory_bytes, file_bytes,\n"
-             "          cpu_seconds, processes, open_files, timeout, cancel_fd=-1)\n--\n\n"
-             "Start a sandbox with the guest program open at program_fd. argv (bytes) are the launcher's\n"
-             "arguments, data the files bubblewrap makes, groups open cgroup.procs files. ConnectionError\n"
-             "with what the start printed when it failed, TimeoutError, InterruptedError when cancelled.");
+PyDoc_STRVAR(
+    start_box_doc,
+    "start_box(program_fd, argv, data, groups, *, two_uids, command_uid, memory_bytes, "
+    "file_bytes,\n"
+    "          cpu_seconds, processes, open_files, timeout, cancel_fd=-1)\n--\n\n"
+    "Start a sandbox with the guest program open at program_fd. argv (bytes) are the launcher's\n"
+    "arguments, data the files bubblewrap makes, groups open cgroup.procs files. ConnectionError\n"
+    "with what the start printed when it failed, TimeoutError, InterruptedError when cancelled.");
 
 static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"program_fd",  "argv",       "data",      "groups",     "two_uids",
+    static char *names[] = {"program_fd",  "argv",         "data",       "groups",      "two_uids",
                             "command_uid", "memory_bytes", "file_bytes", "cpu_seconds", "processes",
-                            "open_files",  "timeout",    "cancel_fd", NULL};
+                            "open_files",  "timeout",      "cancel_fd",  NULL};
     struct sn_box_options options = {.cancel = -1};
     struct sn_guest_limits *limits = &options.config.limits;
     struct start_args start;
     PyObject *argv, *data, *groups, *type = sn_state_of(module)->box_type;
-    unsigned long long memory, file, cpu, processes, open_files;
-    long command_uid;
-    int two_uids;
-    double timeout;
+    unsigned long long memory = 0, file = 0, cpu = 0, processes = 0, open_files = 0;
+    long command_uid = -1;
+    int two_uids = 0;
+    double timeout = 0;
     struct sn_py_wait wait;
     char error[SN_BOX_ERROR_MAX];
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!O!$plKKKKKd|i", names, &options.program_fd,
-                                     &PyTuple_Type, &argv, &PyTuple_Type, &data, &PyTuple_Type, &groups,
-                                     &two_uids, &command_uid, &memory, &file, &cpu, &processes, &open_files,
-                                     &timeout, &options.cancel)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!O!|$plKKKKKdi", names, &options.program_fd,
+                                     &PyTuple_Type, &argv, &PyTuple_Type, &data, &PyTuple_Type,
+                                     &groups, &two_uids, &command_uid, &memory, &file, &cpu,
+                                     &processes, &open_files, &timeout, &options.cancel)) {
         return NULL;
     }
     if (take_sequences(argv, data, groups, &start) < 0 ||
@@ -157,17 +160,20 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
 
 /* -- calls --------------------------------------------------------------------------------- */
 
-PyDoc_STRVAR(run_doc, "run(command, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1)\n--\n\n"
-                      "Run a shell command; env is a block of NUL-ended NAME=VALUE. Returns a CommandOutcome.\n"
-                      "ConnectionError when the sandbox takes no more calls.");
+PyDoc_STRVAR(
+    run_doc,
+    "run(command, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1)\n--\n\n"
+    "Run a shell command; env is a block of NUL-ended NAME=VALUE. Returns a CommandOutcome.\n"
+    "ConnectionError when the sandbox takes no more calls.");
 
 static PyObject *box_run(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"command", "env", "cwd", "timeout", "max_output_bytes", "cancel_fd", NULL};
+    static char *names[] = {"command",          "env",       "cwd", "timeout",
+                            "max_output_bytes", "cancel_fd", NULL};
     struct sn_request request = {0};
     struct sn_box *box = mine(self);
-    Py_ssize_t text_len, env_len, max_output;
-    double timeout;
+    Py_ssize_t text_len, env_len, max_output = 0;
+    double timeout = 0;
     int cancel = -1;
     struct sn_py_wait wait;
     struct sn_drain drain;
@@ -175,9 +181,9 @@ static PyObject *box_run(PyObject *self, PyObject *args, PyObject *kwargs)
     int64_t deadline;
     PyObject *result = NULL;
 
-    if (box == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y#y$dn|i", names, &request.text, &text_len,
-                                     &request.env, &env_len, &request.cwd, &timeout, &max_output, &cancel)) {
+    if (box == NULL || !PyArg_ParseTupleAndKeywords(
+                           args, kwargs, "y#y#y|$dni", names, &request.text, &text_len,
+                           &request.env, &env_len, &request.cwd, &timeout, &max_output, &cancel)) {
         return NULL;
     }
     request.text_bytes = (size_t)text_len;
@@ -232,7 +238,8 @@ static PyObject *checked(int fd, int for_writing)
     case SN_FILE_KERNEL:
         return os_error(EOPNOTSUPP);
     case SN_FILE_FORGED:
-        PyErr_SetString(PyExc_ConnectionError, "the sandbox answered with another kind of descriptor");
+        PyErr_SetString(PyExc_ConnectionError,
+                        "the sandbox answered with another kind of descriptor");
         return NULL;
     default:
         return os_error(ENXIO);
@@ -247,12 +254,12 @@ static int ask(PyObject *self, enum sn_guest_op op, PyObject *args, PyObject *kw
     struct sn_box *box = mine(self);
     struct sn_guest_reply reply = {0};
     Py_ssize_t path_len;
-    double timeout;
+    double timeout = 0;
     int64_t deadline;
     int cancel = -1, fd = -1;
 
-    if (box == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y$d|i", names, &request.text, &path_len,
-                                                    &request.cwd, &timeout, &cancel)) {
+    if (box == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y|$di", names, &request.text,
+                                                    &path_len, &request.cwd, &timeout, &cancel)) {
         return -1;
     }
     if (memchr(request.text, '\0', (size_t)path_len) != NULL) {
@@ -264,10 +271,9 @@ static int ask(PyObject *self, enum sn_guest_op op, PyObject *args, PyObject *kw
         return -1;
     }
     enum sn_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = sn_box_open(box, op, &request, deadline, cancel, &reply, &fd);
-    Py_END_ALLOW_THREADS
-    if (status != SN_OK) {
+    Py_BEGIN_ALLOW_THREADS status = sn_box_open(box, op, &request, deadline, cancel, &reply, &fd);
+    Py_END_ALLOW_THREADS if (status != SN_OK)
+    {
         (void)sn_raise(status, "reach a sandbox file");
         return -1;
     }
@@ -277,10 +283,11 @@ static int ask(PyObject *self, enum sn_guest_op op, PyObject *args, PyObject *kw
     return fd;
 }
 
-PyDoc_STRVAR(open_read_doc, "open_read(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
-                            "Open a regular file inside; (descriptor, size). OSError with the errno of inside,\n"
-                            "EISDIR for a directory, ENXIO for a fifo, socket or device, EOPNOTSUPP for procfs\n"
-                            "and the like.");
+PyDoc_STRVAR(open_read_doc,
+             "open_read(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
+             "Open a regular file inside; (descriptor, size). OSError with the errno of inside,\n"
+             "EISDIR for a directory, ENXIO for a fifo, socket or device, EOPNOTSUPP for procfs\n"
+             "and the like.");
 
 static PyObject *box_open_read(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -289,9 +296,11 @@ static PyObject *box_open_read(PyObject *self, PyObject *args, PyObject *kwargs)
     return fd < 0 ? NULL : checked(fd, 0);
 }
 
-PyDoc_STRVAR(open_write_doc, "open_write(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
-                             "Open a regular file inside to replace its content, made with its parents where it is\n"
-                             "missing; (descriptor, size). Errors as of open_read.");
+PyDoc_STRVAR(
+    open_write_doc,
+    "open_write(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
+    "Open a regular file inside to replace its content, made with its parents where it is\n"
+    "missing; (descriptor, size). Errors as of open_read.");
 
 static PyObject *box_open_write(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -300,9 +309,10 @@ static PyObject *box_open_write(PyObject *self, PyObject *args, PyObject *kwargs
     return fd < 0 ? NULL : checked(fd, 1);
 }
 
-PyDoc_STRVAR(open_list_doc, "open_list(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
-                            "The descriptor on which the records of a directory come: 'd' or 'f', the name, NUL;\n"
-                            "an empty record last.");
+PyDoc_STRVAR(open_list_doc,
+             "open_list(path, cwd, *, timeout, cancel_fd=-1)\n--\n\n"
+             "The descriptor on which the records of a directory come: 'd' or 'f', the name, NUL;\n"
+             "an empty record last.");
 
 static PyObject *box_open_list(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -311,7 +321,8 @@ static PyObject *box_open_list(PyObject *self, PyObject *args, PyObject *kwargs)
     return fd < 0 ? NULL : PyLong_FromLong(fd);
 }
 
-PyDoc_STRVAR(gone_doc, "is_gone(wait_ms=0)\n--\n\nWhether the sandbox takes no more calls; waits for that.");
+PyDoc_STRVAR(gone_doc,
+             "is_gone(wait_ms=0)\n--\n\nWhether the sandbox takes no more calls; waits for that.");
 
 static PyObject *box_is_gone(PyObject *self, PyObject *args)
 {
@@ -321,13 +332,13 @@ static PyObject *box_is_gone(PyObject *self, PyObject *args)
     if (box == NULL || !PyArg_ParseTuple(args, "|i", &wait_ms)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    gone = sn_box_is_gone(box, wait_ms);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(gone);
+    Py_BEGIN_ALLOW_THREADS gone = sn_box_is_gone(box, wait_ms);
+    Py_END_ALLOW_THREADS return PyBool_FromLong(gone);
 }
 
-PyDoc_STRVAR(end_doc, "end()\n--\n\nEnd the sandbox and wait; True when it is known to be gone. Idempotent.");
+PyDoc_STRVAR(
+    end_doc,
+    "end()\n--\n\nEnd the sandbox and wait; True when it is known to be gone. Idempotent.");
 
 static PyObject *box_end(PyObject *self, PyObject *unused)
 {
@@ -338,10 +349,8 @@ static PyObject *box_end(PyObject *self, PyObject *unused)
     if (box == NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    gone = sn_box_end(box);
-    Py_END_ALLOW_THREADS
-    return PyBool_FromLong(gone);
+    Py_BEGIN_ALLOW_THREADS gone = sn_box_end(box);
+    Py_END_ALLOW_THREADS return PyBool_FromLong(gone);
 }
 
 static void box_dealloc(PyObject *self)

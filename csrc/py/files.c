@@ -12,7 +12,9 @@
 #include "py/errors.h"
 #include "py/wait.h"
 
-PyDoc_STRVAR(read_doc, "read_up_to(fd, most)\n--\n\nThe next bytes of a regular file, `most` at most.");
+PyDoc_STRVAR(read_doc,
+             "read_up_to(fd, most)\n--\n\n"
+             "The content a regular file has now, from the position on; `most` bytes at most.");
 
 static PyObject *read_up_to(PyObject *module, PyObject *args)
 {
@@ -27,8 +29,7 @@ static PyObject *read_up_to(PyObject *module, PyObject *args)
     if (fstat(fd, &info) < 0) {
         return sn_raise(SN_SYSTEM, "look at a file");
     }
-    /* One byte more than the size tells whether it grew. */
-    Py_ssize_t room = info.st_size < most ? (Py_ssize_t)info.st_size + 1 : most;
+    Py_ssize_t room = info.st_size < most ? (Py_ssize_t)info.st_size : most;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, room);
     if (bytes == NULL) {
         return NULL;
@@ -36,19 +37,24 @@ static PyObject *read_up_to(PyObject *module, PyObject *args)
     char *data = PyBytes_AsString(bytes);
     size_t got;
     enum sn_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = sn_file_read(fd, data, (size_t)room, &got);
-    Py_END_ALLOW_THREADS
-    if (status != SN_OK) {
+    Py_BEGIN_ALLOW_THREADS status = sn_file_read(fd, data, (size_t)room, &got);
+    Py_END_ALLOW_THREADS if (status != SN_OK)
+    {
         (void)sn_raise(status, "read a file");
-        Py_DECREF(bytes);
-        return NULL;
     }
-    (void)_PyBytes_Resize(&bytes, (Py_ssize_t)got);
-    return bytes;
+    PyObject *result = NULL;
+    if (status == SN_OK) {
+        /* Shorter only when the file shrank meanwhile. */
+        result = got == (size_t)room ? Py_NewRef(bytes)
+                                     : PyBytes_FromStringAndSize(data, (Py_ssize_t)got);
+    }
+    Py_DECREF(bytes);
+    return result;
 }
 
-PyDoc_STRVAR(replace_doc, "replace_content(fd, content)\n--\n\nMake `content` the whole content of a regular file.");
+PyDoc_STRVAR(
+    replace_doc,
+    "replace_content(fd, content)\n--\n\nMake `content` the whole content of a regular file.");
 
 static PyObject *replace_content(PyObject *module, PyObject *args)
 {
@@ -60,17 +66,18 @@ static PyObject *replace_content(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "iy*", &fd, &content)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = sn_file_replace(fd, content.buf, (size_t)content.len);
-    Py_END_ALLOW_THREADS
-    if (status != SN_OK) {
+    Py_BEGIN_ALLOW_THREADS status = sn_file_replace(fd, content.buf, (size_t)content.len);
+    Py_END_ALLOW_THREADS if (status != SN_OK)
+    {
         (void)sn_raise(status, "write a file");
     }
     PyBuffer_Release(&content);
     return status == SN_OK ? Py_NewRef(Py_None) : NULL;
 }
 
-PyDoc_STRVAR(stamp_doc, "file_stamp(fd)\n--\n\n(size, mtime in ns) of a file that nobody changed in this very moment.");
+PyDoc_STRVAR(
+    stamp_doc,
+    "file_stamp(fd)\n--\n\n(size, mtime in ns) of a file that nobody changed in this very moment.");
 
 static PyObject *file_stamp(PyObject *module, PyObject *args)
 {
@@ -82,31 +89,32 @@ static PyObject *file_stamp(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "i", &fd)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = sn_file_stamp(fd, &stamp);
-    Py_END_ALLOW_THREADS
-    if (status != SN_OK) {
+    Py_BEGIN_ALLOW_THREADS status = sn_file_stamp(fd, &stamp);
+    Py_END_ALLOW_THREADS if (status != SN_OK)
+    {
         return sn_raise(status, "look at a file");
     }
     return Py_BuildValue("(LL)", (long long)stamp.size, (long long)stamp.mtime_ns);
 }
 
-PyDoc_STRVAR(copy_doc, "copy_file(source, target, most, *, timeout, cancel_fd=-1)\n--\n\n"
-                       "Copy up to `most` bytes from one descriptor's position to the other's; the count.\n"
-                       "TimeoutError, InterruptedError when cancelled, OSError.");
+PyDoc_STRVAR(copy_doc,
+             "copy_file(source, target, most, *, timeout, cancel_fd=-1)\n--\n\n"
+             "Copy up to `most` bytes from one descriptor's position to the other's; the count.\n"
+             "TimeoutError, InterruptedError when cancelled, OSError.");
 
 static PyObject *copy_file(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"source", "target", "most", "timeout", "cancel_fd", NULL};
     int from, to, cancel = -1;
     unsigned long long most;
-    double timeout;
+    double timeout = 0;
     struct sn_py_wait wait;
     struct sn_watch watch;
     uint64_t copied;
 
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiK$d|i", names, &from, &to, &most, &timeout, &cancel) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiK|$di", names, &from, &to, &most, &timeout,
+                                     &cancel) ||
         sn_py_deadline(timeout, "timeout", &watch.deadline) < 0) {
         return NULL;
     }
@@ -126,7 +134,8 @@ static PyObject *copy_file(PyObject *module, PyObject *args, PyObject *kwargs)
 static int add_record(PyObject *list, const char *record, size_t len)
 {
     PyObject *name = PyUnicode_DecodeUTF8(record + 1, (Py_ssize_t)len - 1, "surrogateescape");
-    PyObject *pair = name == NULL ? NULL : Py_BuildValue("(NO)", name, record[0] == 'd' ? Py_True : Py_False);
+    PyObject *pair =
+        name == NULL ? NULL : Py_BuildValue("(NO)", name, record[0] == 'd' ? Py_True : Py_False);
     int result = pair == NULL ? -1 : PyList_Append(list, pair);
 
     Py_XDECREF(pair);
@@ -134,7 +143,8 @@ static int add_record(PyObject *list, const char *record, size_t len)
 }
 
 /* Everything the listing's socket says, up to `most` bytes. */
-static enum sn_status read_listing(int fd, char *data, size_t most, int64_t deadline, int cancel, size_t *used)
+static enum sn_status read_listing(int fd, char *data, size_t most, int64_t deadline, int cancel,
+                                   size_t *used)
 {
     *used = 0;
     for (;;) {
@@ -163,23 +173,26 @@ static enum sn_status read_listing(int fd, char *data, size_t most, int64_t dead
     }
 }
 
-PyDoc_STRVAR(listing_doc, "read_listing(fd, most, *, timeout, cancel_fd=-1)\n--\n\n"
-                          "The [(name, is_dir)] that come on the descriptor of Box.open_list. OverflowError when the\n"
-                          "names take more than `most` bytes, ConnectionError when the end is missing.");
+PyDoc_STRVAR(
+    listing_doc,
+    "read_listing(fd, most, *, timeout, cancel_fd=-1)\n--\n\n"
+    "The [(name, is_dir)] that come on the descriptor of Box.open_list. OverflowError when the\n"
+    "names take more than `most` bytes, ConnectionError when the end is missing.");
 
 static PyObject *listing(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"fd", "most", "timeout", "cancel_fd", NULL};
     int fd, cancel = -1;
     Py_ssize_t most;
-    double timeout;
+    double timeout = 0;
     int64_t deadline;
     size_t used;
     enum sn_status status;
     PyObject *list = NULL;
 
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in$d|i", names, &fd, &most, &timeout, &cancel) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in|$di", names, &fd, &most, &timeout,
+                                     &cancel) ||
         sn_py_deadline(timeout, "timeout", &deadline) < 0) {
         return NULL;
     }
@@ -187,10 +200,10 @@ static PyObject *listing(PyObject *module, PyObject *args, PyObject *kwargs)
     if (data == NULL) {
         return PyErr_NoMemory();
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = read_listing(fd, data, (size_t)most, deadline, cancel, &used);
-    Py_END_ALLOW_THREADS
-    if (status == SN_OK && (used == 0 || data[used - 1] != '\0' || (used > 1 && data[used - 2] != '\0'))) {
+    Py_BEGIN_ALLOW_THREADS status = read_listing(fd, data, (size_t)most, deadline, cancel, &used);
+    Py_END_ALLOW_THREADS if (status == SN_OK && (used == 0 || data[used - 1] != '\0' ||
+                                                 (used > 1 && data[used - 2] != '\0')))
+    {
         status = SN_CLOSED; /* the empty record is missing: the listing was cut */
     }
     if (status != SN_OK) {

@@ -6,6 +6,9 @@ static int module_exec(PyObject *module)
 {
     static int (*const groups[])(PyObject *) = {
         sn_py_add_text,
+        sn_py_add_process,
+        sn_py_add_box,
+        sn_py_add_files,
     };
 
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

@@ -9,18 +9,20 @@
 #include "py/errors.h"
 #include "py/wait.h"
 
-PyDoc_STRVAR(run_process_doc,
-             "run_process(program, argv, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1)\n--\n\n"
-             "Run a program on the host under the guest program at path `program`; argv and env are blocks\n"
-             "of NUL-ended strings. Returns a CommandOutcome.");
+PyDoc_STRVAR(
+    run_process_doc,
+    "run_process(program, argv, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1)\n--\n\n"
+    "Run a program on the host under the guest program at path `program`; argv and env are blocks\n"
+    "of NUL-ended strings. Returns a CommandOutcome.");
 
 static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"program", "argv", "env", "cwd", "timeout", "max_output_bytes", "cancel_fd", NULL};
+    static char *names[] = {"program",          "argv",      "env", "cwd", "timeout",
+                            "max_output_bytes", "cancel_fd", NULL};
     PyObject *program;
     const char *argv, *env, *cwd;
-    Py_ssize_t argv_len, env_len, max_output;
-    double timeout;
+    Py_ssize_t argv_len, env_len, max_output = 0;
+    double timeout = 0;
     int cancel = -1;
     struct sn_py_wait wait;
     struct sn_drain drain;
@@ -28,8 +30,9 @@ static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
     int64_t deadline;
     PyObject *result = NULL;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y#y#z$dn|i", names, PyUnicode_FSConverter, &program, &argv,
-                                     &argv_len, &env, &env_len, &cwd, &timeout, &max_output, &cancel)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y#y#z|$dni", names, PyUnicode_FSConverter,
+                                     &program, &argv, &argv_len, &env, &env_len, &cwd, &timeout,
+                                     &max_output, &cancel)) {
         return NULL;
     }
     sn_py_wait_init(&wait);
@@ -63,7 +66,8 @@ static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
 }
 
 static PyStructSequence_Field outcome_fields[] = {
-    {"ending", "'exit', 'timeout', 'cancel', 'failed' (never started) or 'lost' (the handler vanished)"},
+    {"ending",
+     "'exit', 'timeout', 'cancel', 'failed' (never started) or 'lost' (the handler vanished)"},
     {"value", "exit status (128+N for signal N) after 'exit', errno after 'failed'"},
     {"stdout", "the last bytes of standard output, without the rest of a cut character"},
     {"stderr", "the last bytes of standard error"},
@@ -82,7 +86,8 @@ static PyStructSequence_Desc outcome_desc = {
 };
 
 static PyMethodDef process_methods[] = {
-    {"run_process", (PyCFunction)(void (*)(void))run_process, METH_VARARGS | METH_KEYWORDS, run_process_doc},
+    {"run_process", (PyCFunction)(void (*)(void))run_process, METH_VARARGS | METH_KEYWORDS,
+     run_process_doc},
     {NULL, NULL, 0, NULL},
 };
 

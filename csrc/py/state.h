@@ -9,13 +9,21 @@
  * objects are added here and in SN_STATE_FIELDS, which keeps traverse and clear complete. */
 struct sn_state {
     PyObject *str_isascii; /* str.isascii, the one cheap way to learn it under the Limited API */
+    PyObject *command_outcome_type; /* process.c */
+    PyObject *box_type;             /* box.c */
 };
-#define SN_STATE_FIELDS(X) X(str_isascii)
+#define SN_STATE_FIELDS(X)                                                                         \
+    X(str_isascii)                                                                                 \
+    X(command_outcome_type)                                                                        \
+    X(box_type)
 
 /* The state of the module `module`. Borrowed; valid as long as the module is. GIL held. */
 struct sn_state *sn_state_of(PyObject *module);
 
 /* Each adds the names of one group to `module`. GIL held. -1 with an exception set on failure. */
 int sn_py_add_text(PyObject *module);
+int sn_py_add_process(PyObject *module);
+int sn_py_add_box(PyObject *module);
+int sn_py_add_files(PyObject *module);
 
 #endif

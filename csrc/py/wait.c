@@ -48,7 +48,8 @@ int sn_py_deadline(double seconds, const char *name, int64_t *deadline)
     if (!isfinite(seconds) || seconds <= 0) {
         PyObject *given = PyFloat_FromDouble(seconds);
         if (given != NULL) {
-            PyErr_Format(PyExc_ValueError, "%s must be a positive finite number, got %R", name, given);
+            PyErr_Format(PyExc_ValueError, "%s must be a positive finite number, got %R", name,
+                         given);
             Py_DECREF(given);
         }
         return -1;
@@ -60,8 +61,8 @@ int sn_py_deadline(double seconds, const char *name, int64_t *deadline)
     return 0;
 }
 
-int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_t deadline, int cancel,
-                     const struct sn_py_wait *wait)
+int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_t deadline,
+                     int cancel, const struct sn_py_wait *wait)
 {
     *drain = (struct sn_drain){.out = -1,
                                .err = -1,
@@ -70,7 +71,8 @@ int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_
                                .deadline = deadline,
                                .tick = wait->tick};
     if (max_output_bytes < 1) {
-        PyErr_Format(PyExc_ValueError, "max_output_bytes must be at least 1, got %zd", max_output_bytes);
+        PyErr_Format(PyExc_ValueError, "max_output_bytes must be at least 1, got %zd",
+                     max_output_bytes);
         return -1;
     }
     drain->buffer = sn_malloc(SN_DRAIN_BUFFER);
@@ -98,13 +100,15 @@ static PyObject *tail_bytes(const struct sn_tail *tail)
     size_t kept = sn_tail_kept(tail), cut = sn_tail_cut_char(tail);
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)kept);
 
-    if (bytes != NULL) {
-        char *data = PyBytes_AsString(bytes);
-        sn_tail_copy(tail, data);
-        if (cut > 0) {
-            memmove(data, data + cut, kept - cut);
-            (void)_PyBytes_Resize(&bytes, (Py_ssize_t)(kept - cut));
-        }
+    if (bytes == NULL) {
+        return NULL;
+    }
+    char *data = PyBytes_AsString(bytes);
+    sn_tail_copy(tail, data);
+    if (cut > 0) {
+        PyObject *shorter = PyBytes_FromStringAndSize(data + cut, (Py_ssize_t)(kept - cut));
+        Py_DECREF(bytes);
+        bytes = shorter;
     }
     return bytes;
 }
@@ -114,7 +118,8 @@ static PyObject *dropped(const struct sn_tail *tail)
     return PyLong_FromUnsignedLongLong(sn_tail_total_bytes(tail) - sn_tail_kept(tail));
 }
 
-PyObject *sn_py_outcome(PyObject *module, const struct sn_drain *drain, const struct sn_outcome *outcome)
+PyObject *sn_py_outcome(PyObject *module, const struct sn_drain *drain,
+                        const struct sn_outcome *outcome)
 {
     static const char *const endings[] = {[SN_ENDED_EXIT] = "exit",
                                           [SN_ENDED_TIMEOUT] = "timeout",

@@ -23,16 +23,17 @@ void sn_py_wait_init(struct sn_py_wait *self);
 void sn_py_wait_begin(struct sn_py_wait *self);
 void sn_py_wait_end(struct sn_py_wait *self);
 
-/* The deadline `seconds` from now. -1 with ValueError that names `name` unless 0 < seconds; infinity is
- * refused, too. GIL held. */
+/* The deadline `seconds` from now. -1 with ValueError that names `name` unless 0 < seconds;
+ * infinity is refused, too. GIL held. */
 int sn_py_deadline(double seconds, const char *name, int64_t *deadline);
 
 /* Makes tails of `max_output_bytes` and the buffer. -1 with an exception. GIL held. */
-int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_t deadline, int cancel,
-                     const struct sn_py_wait *wait);
+int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_t deadline,
+                     int cancel, const struct sn_py_wait *wait);
 void sn_py_drain_release(struct sn_drain *drain);
 
 /* The CommandOutcome of a run. New reference, NULL with an exception. GIL held. */
-PyObject *sn_py_outcome(PyObject *module, const struct sn_drain *drain, const struct sn_outcome *outcome);
+PyObject *sn_py_outcome(PyObject *module, const struct sn_drain *drain,
+                        const struct sn_outcome *outcome);
 
 #endif

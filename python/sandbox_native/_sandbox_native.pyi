@@ -18,3 +18,76 @@ def render_file_window(
 def keep_head(text: str, max_lines: int, max_bytes: int, /) -> tuple[str, int]: ...
 def format_size(num_bytes: int, /) -> str: ...
 def allocated_bytes() -> int: ...
+
+# process.c
+class CommandOutcome(tuple[str, int, bytes, bytes, int, int, int, bool]):
+    ending: str
+    value: int
+    stdout: bytes
+    stderr: bytes
+    stdout_dropped: int
+    stderr_dropped: int
+    stage: int
+    killed: bool
+
+def run_process(
+    program: str | bytes,
+    argv: bytes,
+    env: bytes,
+    cwd: bytes | None,
+    *,
+    timeout: float,
+    max_output_bytes: int,
+    cancel_fd: int = -1,
+) -> CommandOutcome: ...
+
+# box.c
+BOX_FD_SECCOMP: int
+BOX_FD_USERNS: int
+BOX_FD_PROGRAM: int
+BOX_FD_DATA: int
+
+class Box:
+    def run(
+        self,
+        command: bytes,
+        env: bytes,
+        cwd: bytes,
+        *,
+        timeout: float,
+        max_output_bytes: int,
+        cancel_fd: int = -1,
+    ) -> CommandOutcome: ...
+    def open_read(
+        self, path: bytes, cwd: bytes, *, timeout: float, cancel_fd: int = -1
+    ) -> tuple[int, int]: ...
+    def open_write(
+        self, path: bytes, cwd: bytes, *, timeout: float, cancel_fd: int = -1
+    ) -> tuple[int, int]: ...
+    def open_list(self, path: bytes, cwd: bytes, *, timeout: float, cancel_fd: int = -1) -> int: ...
+    def is_gone(self, wait_ms: int = 0) -> bool: ...
+    def end(self) -> bool: ...
+
+def start_box(
+    program_fd: int,
+    argv: tuple[bytes, ...],
+    data: tuple[bytes, ...],
+    groups: tuple[int, ...],
+    *,
+    two_uids: bool,
+    command_uid: int,
+    memory_bytes: int,
+    file_bytes: int,
+    cpu_seconds: int,
+    processes: int,
+    open_files: int,
+    timeout: float,
+    cancel_fd: int = -1,
+) -> Box: ...
+
+# files.c
+def read_up_to(fd: int, most: int) -> bytes: ...
+def replace_content(fd: int, content: bytes | bytearray | memoryview) -> None: ...
+def file_stamp(fd: int) -> tuple[int, int]: ...
+def copy_file(source: int, target: int, most: int, *, timeout: float, cancel_fd: int = -1) -> int: ...
+def read_listing(fd: int, most: int, *, timeout: float, cancel_fd: int = -1) -> list[tuple[str, bool]]: ...

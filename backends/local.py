@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes on this machine: bubblewrap, no account, no daemon.
+
+Each sandbox has its own user, process, mount, network, IPC and host-name namespaces, a read-only system tree,
+an empty environment, no capabilities and a system call filter, and ends with the process that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
+
+from sandbox_native import _sandbox_native as native
+from sandbox_native import calls
+from sandbox_native.backends import _local_host as host
+from sandbox_native.backends._local_layout import WORKSPACE, Layout, check_read_only_path
+from sandbox_native.contract import (
+    SandboxBackend,
+    SandboxError,
+    SandboxExecResult,
+    SandboxFileTooLargeError,
+    SandboxSpec,
+    SandboxTerminalError,
+)
+from sandbox_native.destination import descriptor_of
+from sandbox_native.names import new_sandbox_name
+from sandbox_native.validate import positive_finite
+
+T = TypeVar("T")
+
+_START_TIMEOUT = 30.0
+_FILE_TIMEOUT = 120.0
+# As the provider's contract: an export may take as long as it needs at 1 MiB a second.
+_EXPORT_MIN_RATE = 1024 * 1024
+_EXPORT_CHUNK = 1024 * 1024
+# Names of one directory; more is for `find` and `ls` in a command.
+_LISTING_BYTES = 16 * 1024 * 1024
+
+_ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": WORKSPACE,
+    "USER": "sandbox",
+    "LOGNAME": "sandbox",
+    "SHELL": "/bin/sh",
+    "LANG": "C.UTF-8",
+}
+
+
+class _Standing:
+    """One sandbox that was made and not destroyed."""
+
+    def __init__(self, box: native.Box, env: bytes) -> None:
+        self.box = box
+        self.env = env
+
+
+class LocalSandboxBackend(SandboxBackend):
+    """Runs commands in bubblewrap sandboxes on the worker's own machine.
+
+    The constructor only checks its arguments. A copy or an unpickled backend has the same options and no
+    sandboxes; so has a forked child, while the parent's stay the parent's.
+
+    :param read_only_paths: absolute paths shown read-only at the same place inside, such as a Python
+        environment and the interpreter it was made from.
+    :param memory_mb: memory of a sandbox in MiB, its /tmp, /dev/shm and workspace included, where a memory
+        control group can be made; else address space of each process.
+    :param max_processes: processes and threads of a sandbox, 1 to 500 (more cannot be killed reliably).
+    :param max_file_bytes: largest file a process may write; ``None``: as large as fits.
+    :param cpu_seconds: CPU time of each process in seconds; ``None``: no limit but the command's timeout.
+    :param max_open_files: descriptors of each process.
+    :param workspace_bytes: size of /workspace, the working and home directory.
+    :param tmp_bytes: size of /tmp.
+    :param shm_bytes: size of /dev/shm.
+    :raises ValueError: a value is not of its range; the text names the parameter.
+    """
+
+    name: ClassVar[str] = "local"
+
+    def __init__(
+        self,
+        *,
+        read_only_paths: Sequence[str] = (),
+        memory_mb: int = 2048,
+        max_processes: int = 256,
+        max_file_bytes: int | None = None,
+        cpu_seconds: int | None = None,
+        max_open_files: int = 4096,
+        workspace_bytes: int = 1 << 30,
+        tmp_bytes: int = 256 << 20,
+        shm_bytes: int = 64 << 20,
+    ) -> None:
+        if isinstance(read_only_paths, (str, bytes)):
+            raise ValueError("read_only_paths must be a sequence of paths, not one string")
+        self.read_only_paths = tuple(check_read_only_path(os.fspath(path)) for path in read_only_paths)
+        self.memory_mb = _whole(memory_mb, "memory_mb", 16)
+        self.max_processes = _whole(max_processes, "max_processes", 1, 500)
+        self.max_file_bytes = None if max_file_bytes is None else _whole(max_file_bytes, "max_file_bytes", 1)
+        self.cpu_seconds = None if cpu_seconds is None else _whole(cpu_seconds, "cpu_seconds", 1)
+        self.max_open_files = _whole(max_open_files, "max_open_files", 16)
+        self.workspace_bytes = _whole(workspace_bytes, "workspace_bytes", 4096)
+        self.tmp_bytes = _whole(tmp_bytes, "tmp_bytes", 4096)
+        self.shm_bytes = _whole(shm_bytes, "shm_bytes", 4096)
+        self._start_without_sandboxes()
+
+    # -- what is not copied -----------------------------------------------------------------
+
+    def _start_without_sandboxes(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._standing: dict[str, _Standing] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_pid", "_lock", "_standing")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start_without_sandboxes()
+
+    def _table(self) -> dict[str, _Standing]:
+        # In a forked child the lock may be held by a thread that is not there; the sandboxes are not ours.
+        if self._pid != os.getpid():
+            self._start_without_sandboxes()
+        return self._standing
+
+    def _find(self, sandbox: str) -> _Standing:
+        standing = self._table().get(sandbox)
+        if standing is None:
+            raise SandboxTerminalError(
+                f"There is no local sandbox {sandbox!r} in this process: it was destroyed, or it ended, or "
+                "another process made it."
+            )
+        return standing
+
+    # -- life -------------------------------------------------------------------------------
+
+    def create(self, *, spec: SandboxSpec | None = None) -> str:
+        """Start a sandbox and return its handle.
+
+        :param spec: ``None`` is the default spec: no network.
+        :raises SandboxTerminalError: the machine cannot do it (the text names the knob), or the spec asks for
+            what cannot be enforced here: an egress list or an owner.
+        """
+        spec = SandboxSpec() if spec is None else spec
+        self._refuse(spec)
+        env = _environment_block(spec.env or {})
+        handle = new_sandbox_name()
+        box = self._start(handle, share_network=not spec.block_network)
+        self._table()[handle] = _Standing(box, env)
+        return handle
+
+    def _refuse(self, spec: SandboxSpec) -> None:
+        for field, asked in (
+            ("allow_egress_to", spec.allow_egress_to),
+            ("allow_egress_to_cidrs", spec.allow_egress_to_cidrs),
+        ):
+            if asked:
+                raise SandboxTerminalError(
+                    f"The local backend cannot enforce SandboxSpec.{field}: a sandbox has no network "
+                    "(block_network=True) or the worker's own (block_network=False)."
+                )
+        if spec.owner is not None:
+            raise SandboxTerminalError(
+                "The local backend cannot record SandboxSpec.owner: a local sandbox ends with the worker "
+                "process, so no other task could attach to it."
+            )
+
+    def _start(self, handle: str, *, share_network: bool) -> native.Box:
+        bwrap = host.find_bwrap()
+        two_uids = os.geteuid() == 0
+        base = host.choose_base() if two_uids else None
+        self._check_read_only_paths(two_uids)
+        layout = Layout(
+            bwrap=bwrap,
+            two_uids=two_uids,
+            share_network=share_network,
+            read_only_paths=self.read_only_paths,
+            workspace_bytes=self.workspace_bytes,
+            tmp_bytes=self.tmp_bytes,
+            shm_bytes=self.shm_bytes,
+        )
+        files = layout.files()
+        staged = layout.staged()
+        arguments = [str(base) if base is not None else "-", str(native.BOX_FD_DATA + len(files)), "0"]
+        arguments += [str(len(staged)), *staged, *layout.arguments()]
+        program = host.open_program()
+        try:
+            return native.start_box(
+                program,
+                tuple(os.fsencode(argument) for argument in arguments),
+                tuple(files.values()),
+                (),
+                two_uids=two_uids,
+                command_uid=base + 1000 if base is not None else -1,
+                memory_bytes=self.memory_mb << 20,
+                file_bytes=self.max_file_bytes or 0,
+                cpu_seconds=self.cpu_seconds or 0,
+                # Where everything inside has one uid, the guest program's own processes count, too.
+                processes=self.max_processes if two_uids else self.max_processes + 16,
+                open_files=self.max_open_files,
+                timeout=_START_TIMEOUT,
+                cancel_fd=calls.cancel_fd(),
+            )
+        except ConnectionError as e:
+            raise SandboxTerminalError(f"Could not start a local sandbox: {host.explain(str(e))}") from e
+        except TimeoutError as e:
+            raise SandboxTerminalError(f"A local sandbox did not start within {_START_TIMEOUT:g} s.") from e
+        except InterruptedError as e:
+            raise calls.CallCancelled("cancelled while a sandbox was starting") from e
+        except OSError as e:
+            raise SandboxTerminalError(f"Could not start a local sandbox: {e.strerror or e}") from e
+        except ValueError as e:
+            raise SandboxTerminalError(f"Could not start a local sandbox: {e}") from e
+        finally:
+            os.close(program)
+
+    def _check_read_only_paths(self, two_uids: bool) -> None:
+        for path in self.read_only_paths:
+            if not os.path.exists(path):
+                raise SandboxTerminalError(f"read_only_paths: {path!r} does not exist or cannot be reached.")
+            if not two_uids and not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
+                raise SandboxTerminalError(f"read_only_paths: this user cannot read {path!r}.")
+
+    def destroy(self, sandbox: str) -> None:
+        """End a sandbox and everything in it. An unknown or ended one is fine.
+
+        :raises SandboxTerminalError: it could not be confirmed that the sandbox is gone.
+        """
+        standing = self._table().pop(sandbox, None)
+        if standing is not None and not standing.box.end():
+            raise SandboxTerminalError(f"Local sandbox {sandbox!r} was told to end but is still there.")
+
+    # -- commands ---------------------------------------------------------------------------
+
+    def run_command(
+        self, sandbox: str, command: str, *, timeout: float, max_output_bytes: int
+    ) -> SandboxExecResult:
+        """Run a shell command in the workspace and wait for it; its background children live on.
+
+        :param command: for ``bash -c``, or ``sh -c`` where there is no bash.
+        :param timeout: seconds; then the command's whole tree is killed.
+        :param max_output_bytes: how much of the end of each stream is kept.
+        :raises ValueError: ``timeout`` or ``max_output_bytes`` is not positive.
+        :raises SandboxError: the command cannot be started as given.
+        :raises SandboxTerminalError: there is no such sandbox.
+        """
+        positive_finite(timeout, "timeout")
+        _whole(max_output_bytes, "max_output_bytes", 1)
+        standing = self._find(sandbox)
+        try:
+            outcome = standing.box.run(
+                _encode(command, "The command"),
+                standing.env,
+                WORKSPACE.encode(),
+                timeout=timeout,
+                max_output_bytes=max_output_bytes,
+                cancel_fd=calls.cancel_fd(),
+            )
+        except OverflowError as e:
+            raise SandboxError(f"The command is too long: {len(command)} characters.") from e
+        except TimeoutError:
+            # PID 1 takes a call in no time, so this sandbox does not work any more.
+            self.destroy(sandbox)
+            return SandboxExecResult(-1, "", "", timed_out=True, sandbox_terminated=True)
+        except ConnectionError as e:
+            self._ended(sandbox, e)
+        except OSError as e:
+            raise SandboxTerminalError(f"Could not run a command in {sandbox!r}: {e.strerror or e}") from e
+        return self._result(sandbox, standing, outcome)
+
+    def _result(self, sandbox: str, standing: _Standing, outcome: native.CommandOutcome) -> SandboxExecResult:
+        terminated = not outcome.killed
+        exit_code = outcome.value
+        if outcome.ending == "failed":
+            raise SandboxError(f"The command could not be started: {os.strerror(outcome.value)}.")
+        if outcome.ending == "lost":
+            # Either everything is gone, or the command killed what supervised it, and itself with it.
+            terminated = standing.box.is_gone(1000)
+            exit_code = -1 if terminated else 128 + 9
+        if terminated:
+            with contextlib.suppress(SandboxTerminalError):
+                self.destroy(sandbox)
+        if outcome.ending == "cancel":
+            raise calls.CallCancelled("the command was cancelled")
+        return SandboxExecResult(
+            exit_code=-1 if outcome.ending == "timeout" else exit_code,
+            stdout=outcome.stdout.decode("utf-8", "replace"),
+            stderr=outcome.stderr.decode("utf-8", "replace"),
+            timed_out=outcome.ending == "timeout",
+            stdout_truncated=outcome.stdout_dropped > 0,
+            stderr_truncated=outcome.stderr_dropped > 0,
+            sandbox_terminated=terminated,
+        )
+
+    def _ended(self, sandbox: str, cause: BaseException) -> NoReturn:
+        with contextlib.suppress(SandboxTerminalError):
+            self.destroy(sandbox)
+        raise SandboxTerminalError(f"Local sandbox {sandbox!r} has ended.") from cause
+
+    # -- files ------------------------------------------------------------------------------
+
+    def read_file(self, sandbox: str, path: str, *, max_bytes: int) -> bytes:
+        """Read a regular file; a relative path starts at the workspace.
+
+        :param max_bytes: refuse a larger file.
+        :raises SandboxFileTooLargeError: it is larger.
+        :raises SandboxError: it cannot be read; the text says why.
+        """
+        _whole(max_bytes, "max_bytes", 1)
+        with self._opened(sandbox, path, "read") as (fd, size):
+            if size > max_bytes:
+                raise SandboxFileTooLargeError(path, size, max_bytes)
+            return native.read_up_to(fd, max_bytes)
+
+    def write_file(self, sandbox: str, path: str, content: bytes) -> None:
+        """Make ``content`` the content of a file, made with its parents where it is missing.
+
+        An existing file keeps its mode, existing directories theirs.
+
+        :raises SandboxError: it cannot be written; the text says why.
+        """
+        if self.max_file_bytes is not None and len(content) > self.max_file_bytes:
+            raise SandboxError(
+                f"{path!r} would be {len(content)} bytes, over the limit of {self.max_file_bytes}."
+            )
+        with self._opened(sandbox, path, "write") as (fd, _):
+            native.replace_content(fd, content)
+
+    def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
+        """The names in a directory and whether each is one; a link to a directory counts as one.
+
+        :raises SandboxError: it cannot be listed; the text says why.
+        """
+        fd = self._ask(sandbox, path, "list", lambda box: box.open_list)
+        try:
+            return native.read_listing(fd, _LISTING_BYTES, timeout=_FILE_TIMEOUT, cancel_fd=calls.cancel_fd())
+        except OverflowError as e:
+            raise SandboxError(
+                f"{path!r} has too many entries to list; use a command such as `ls | head`."
+            ) from e
+        except InterruptedError as e:
+            raise calls.CallCancelled("the listing was cancelled") from e
+        except (ConnectionError, TimeoutError) as e:
+            raise SandboxError(f"Could not list {path!r}: the listing was cut short.") from e
+        finally:
+            os.close(fd)
+
+    def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
+        """Copy a regular file to ``dest`` and return its size; straight to its descriptor where it has one.
+
+        :param max_bytes: refuse a larger file.
+        :raises SandboxFileTooLargeError: it is larger; then nothing was written.
+        :raises SandboxError: it cannot be read, it changed meanwhile, or it took longer than allowed.
+        """
+        _whole(max_bytes, "max_bytes", 1)
+        allowance = max(_FILE_TIMEOUT, max_bytes / _EXPORT_MIN_RATE)
+        with self._opened(sandbox, path, "export") as (fd, _):
+            before = native.file_stamp(fd)
+            if before[0] > max_bytes:
+                raise SandboxFileTooLargeError(path, before[0], max_bytes)
+            try:
+                copied = _copy(fd, dest, before[0], allowance)
+            except TimeoutError as e:
+                raise SandboxError(
+                    f"Exporting {path!r} took longer than the {allowance:g}s allowed for a file of up to "
+                    f"{max_bytes} bytes."
+                ) from e
+            after = native.file_stamp(fd)
+            if after[0] > max_bytes:
+                raise SandboxFileTooLargeError(path, after[0], max_bytes)
+            if before != after or copied != before[0]:
+                raise SandboxError(
+                    f"{path!r} changed while it was exported ({before[0]} bytes at first, {copied} copied, "
+                    f"{after[0]} at the end): something in the sandbox still writes to it."
+                )
+            return copied
+
+    @contextlib.contextmanager
+    def _opened(self, sandbox: str, path: str, verb: str) -> Iterator[tuple[int, int]]:
+        method: Callable[[native.Box], Callable[..., tuple[int, int]]] = (
+            (lambda box: box.open_write) if verb == "write" else (lambda box: box.open_read)
+        )
+        fd, size = self._ask(sandbox, path, verb, method)
+        try:
+            yield fd, size
+        except _Destination as e:
+            raise e.error from None
+        except (ConnectionError, TimeoutError, InterruptedError):
+            raise
+        except OSError as e:
+            raise _file_error(verb, path, e) from e
+        finally:
+            os.close(fd)
+
+    def _ask(self, sandbox: str, path: str, verb: str, method: Callable[[native.Box], Callable[..., T]]) -> T:
+        standing = self._find(sandbox)
+        if not path:
+            raise SandboxError(f"Could not {verb} '': the path is empty.")
+        encoded = _encode(path, "The path")
+        try:
+            return method(standing.box)(
+                encoded, WORKSPACE.encode(), timeout=_FILE_TIMEOUT, cancel_fd=calls.cancel_fd()
+            )
+        except InterruptedError as e:
+            raise calls.CallCancelled(f"cancelled while opening {path!r}") from e
+        except ConnectionError as e:
+            if standing.box.is_gone(1000):
+                self._ended(sandbox, e)
+            raise SandboxError(f"Could not {verb} {path!r}: the process that opens it was killed.") from e
+        except TimeoutError as e:
+            raise SandboxError(f"Could not {verb} {path!r}: the sandbox did not answer in time.") from e
+        except OverflowError as e:
+            raise SandboxError(f"Could not {verb} {path!r}: the path is too long.") from e
+        except OSError as e:
+            raise _file_error(verb, path, e) from e
+
+
+class _Destination(Exception):
+    """Carries an error of the export's destination past the handlers for the sandbox's file."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
+    """The copied count. Errors of the destination come out unchanged."""
+    cancel = calls.cancel_fd()
+    target = descriptor_of(dest)
+    try:
+        if target is not None:
+            return native.copy_file(fd, target, size, timeout=allowance, cancel_fd=cancel)
+        deadline = time.monotonic() + allowance
+        copied = 0
+        while copied < size:
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            calls.check_cancelled()
+            data = native.read_up_to(fd, min(_EXPORT_CHUNK, size - copied))
+            if not data:
+                break
+            try:
+                dest.write(data)
+            except OSError as e:
+                raise _Destination(e) from e
+            copied += len(data)
+        return copied
+    except InterruptedError as e:
+        raise calls.CallCancelled("the export was cancelled") from e
+
+
+def _file_error(verb: str, path: str, e: OSError) -> SandboxError:
+    if e.errno == errno.ENOENT:
+        return SandboxError(f"{path!r} does not exist in the sandbox.")
+    if e.errno == errno.EISDIR:
+        if verb == "read":
+            return SandboxError(f"{path!r} is a directory; list_directory shows what is in it.")
+        return SandboxError(f"{path!r} is a directory.")
+    if e.errno == errno.ENXIO:
+        return SandboxError(f"{path!r} is not a regular file.")
+    if e.errno == errno.EOPNOTSUPP:
+        return SandboxError(f"{path!r} is a file of the kernel, not a regular file; read it with a command.")
+    return SandboxError(f"Could not {verb} {path!r}: {os.strerror(e.errno) if e.errno else e}.")
+
+
+def _encode(text: str, what: str) -> bytes:
+    """As the sandbox sees it; names that are no UTF-8 come back as list_directory gave them."""
+    try:
+        encoded = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as e:
+        raise SandboxError(f"{what} is not valid text: {e.reason} at character {e.start}.") from e
+    if b"\0" in encoded:
+        raise SandboxError(f"{what} contains a NUL character.")
+    return encoded
+
+
+def _whole(value: int, name: str, low: int, high: int = 1 << 62) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        bounds = f"from {low} to {high}" if high < 1 << 62 else f"of at least {low}"
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}.")
+    return value
+
+
+def _environment_block(given: Mapping[str, str]) -> bytes:
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise SandboxTerminalError(
+                f"SandboxSpec.env must map text to text, not {name!r} to {type(value).__name__}."
+            )
+        if not name or "=" in name or "\0" in name:
+            raise SandboxTerminalError(f"SandboxSpec.env has the invalid name {name!r}.")
+        if "\0" in value:
+            raise SandboxTerminalError(f"SandboxSpec.env[{name!r}] contains a NUL character.")
+    try:
+        lines = [
+            f"{name}={value}".encode("utf-8", "surrogateescape")
+            for name, value in {**_ENVIRONMENT, **given}.items()
+        ]
+    except UnicodeEncodeError as e:
+        raise SandboxTerminalError(f"SandboxSpec.env is not valid text: {e.reason}.") from e
+    block = b"".join(line + b"\0" for line in lines)
+    if len(block) > 1 << 20:
+        raise SandboxTerminalError("SandboxSpec.env is larger than 1 MiB.")
+    return block
