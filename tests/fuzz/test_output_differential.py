@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
 from sandbox_native import output
 
 DISTRIBUTION = "apache-airflow-providers-common-ai"

@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+
 from sandbox_native import _sandbox_native as native
 from sandbox_native import output
 

@@ -9,6 +9,7 @@ import sys
 
 from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.sdk import DAG, ObjectStoragePath, Variable, task
+
 from sandbox_native.airflow import SandboxToolset
 from sandbox_native.backends.local import LocalSandboxBackend
 
