@@ -40,6 +40,10 @@ _RESERVED = (
 )
 
 
+# The host's own trees, where every directory is there already.
+_MOUNTED = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/etc/")
+
+
 @dataclass(frozen=True)
 class Layout:
     """Everything the arguments depend on; sizes in bytes."""
@@ -118,9 +122,24 @@ class Layout:
         yield from ("--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp")
         yield from ("--perms", "0755", "--dir", "/run")
         yield from self._tmpfs("0755", self.workspace_bytes, WORKSPACE)
+        for directory in self._parents():
+            yield from ("--perms", "0755", "--dir", directory)
         for number, path in enumerate(self.read_only_paths):
             yield from ("--ro-bind", f"/tmp/{number}" if self.two_uids else path, path)
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+    def _parents(self) -> list[str]:
+        """The directories on the way to the read-only paths, as far as they are not there already."""
+        found: dict[str, None] = {}
+        for path in self.read_only_paths:
+            parts = path.split("/")[1:-1]
+            steps = ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
+            found.update(
+                dict.fromkeys(
+                    step for step in steps if step != "/tmp" and not f"{step}/".startswith(_MOUNTED)
+                )
+            )
+        return list(found)
 
     def _tmpfs(self, mode: str, size: int, path: str) -> tuple[str, ...]:
         return ("--perms", mode, "--size", str(size), "--tmpfs", path)
