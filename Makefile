@@ -10,7 +10,7 @@ export SANDBOX_NATIVE_WERROR := 1
 
 APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv
 
-.PHONY: system venv build demo test test-core test-unit test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
+.PHONY: system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
@@ -35,7 +35,7 @@ build: venv
 	@$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python --no-deps --no-build-isolation -e .
 
 # Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
-test: test-core test-unit test-fuzz test-airflow test-parity
+test: test-core test-unit test-net test-fuzz test-airflow test-parity
 
 # The C core without Python, under AddressSanitizer and UBSan, allocation failures included.
 test-core: system
@@ -44,6 +44,10 @@ test-core: system
 # No Airflow in this environment.
 test-unit: build
 	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/unit tests/faults
+
+# HTTP against scripted servers on loopback.
+test-net: build
+	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/net
 
 # The provider as the oracle.
 test-fuzz: build
@@ -58,7 +62,7 @@ test-parity: build
 
 # The unit suite again, with the extension built under AddressSanitizer and UBSan.
 test-asan: build
-	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults
+	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults tests/net
 
 bench: build
 	$(BIN)/python tests/bench/run.py

@@ -9,6 +9,7 @@ static int module_exec(PyObject *module)
         sn_py_add_process,
         sn_py_add_box,
         sn_py_add_files,
+        sn_py_add_http,
     };
 
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

@@ -25,5 +25,6 @@ int sn_py_add_text(PyObject *module);
 int sn_py_add_process(PyObject *module);
 int sn_py_add_box(PyObject *module);
 int sn_py_add_files(PyObject *module);
+int sn_py_add_http(PyObject *module);
 
 #endif

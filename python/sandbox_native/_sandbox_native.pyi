@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the C extension. Grouped as the files of csrc/py are."""
 
+from collections.abc import Callable
+from typing import Self
+
 from typing_extensions import Buffer
 
 # text
@@ -91,3 +94,48 @@ def replace_content(fd: int, content: bytes | bytearray | memoryview) -> None: .
 def file_stamp(fd: int) -> tuple[int, int]: ...
 def copy_file(source: int, target: int, most: int, *, timeout: float, cancel_fd: int = -1) -> int: ...
 def read_listing(fd: int, most: int, *, timeout: float, cancel_fd: int = -1) -> list[tuple[str, bool]]: ...
+
+# http, http_download
+
+# method, url, headers, body pieces (bytes or (descriptor, offset, length)), proxy, deadline (of
+# time.monotonic()), stall limit (s), cancel descriptor, idempotent, compressed, caps on head and error body
+_Request = tuple[
+    str,
+    str,
+    tuple[tuple[str, str], ...],
+    tuple[Buffer | tuple[int, int, int], ...] | None,
+    str | None,
+    float,
+    float | None,
+    int,
+    bool,
+    bool,
+    int,
+    int,
+]
+# kind, sent, status, head, error body, error body cut, received, announced or -1, errno or 0, detail
+_Outcome = tuple[str, bool, int, bytes, bytes, bool, int, int, int, str]
+# whether to send a Range, first byte, last byte or -1, size or -1, cap
+_Wanted = tuple[bool, int, int, int, int]
+
+class HttpClient:
+    """Requests over libcurl with a pool of connections; used through ``sandbox_native.http``."""
+
+    def __new__(
+        cls, ca_file: str | None, ca_dir: str | None, connect_timeout: float, keep_alive: float
+    ) -> Self: ...
+    def request(self, request: _Request, max_body: int, may_cut: bool, /) -> tuple[_Outcome, bytes, bool]: ...
+    def events(
+        self,
+        request: _Request,
+        on_events: Callable[[list[tuple[bytes, bytes, int]]], object],
+        max_event: int,
+        /,
+    ) -> tuple[_Outcome, bool]: ...
+    def download_to_fd(self, request: _Request, fd: int, wanted: _Wanted, /) -> tuple[_Outcome, int, int]: ...
+    def download_to_write(
+        self, request: _Request, write: Callable[[bytes], object], wanted: _Wanted, /
+    ) -> tuple[_Outcome, int, int]: ...
+    def close(self) -> None: ...
+    def after_fork(self) -> None: ...
+    def lanes(self) -> tuple[int, int]: ...
