@@ -7,13 +7,20 @@ VENV := .venv
 PLAIN := .venv-plain
 BIN := $(CURDIR)/$(VENV)/bin
 export SANDBOX_NATIVE_WERROR := 1
+# Without its compiled modules Airflow takes ten seconds to import, not one.
+unexport PYTHONDONTWRITEBYTECODE
 
 APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv
+# What only the tests and the linter need: a guest like Alpine, and the formatter of the C.
+DEV_APT_PACKAGES := busybox clang-format-14
 
-.PHONY: system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
+.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
+
+dev-system:
+	@.ci/system-packages $(DEV_APT_PACKAGES)
 
 # Both environments, from the locks. A stamp per lock, so a second call does nothing.
 venv: system $(VENV)/.stamp $(PLAIN)/.stamp
@@ -42,7 +49,7 @@ test-core: system
 	$(MAKE) --no-print-directory -C tests/core run
 
 # No Airflow in this environment.
-test-unit: build
+test-unit: build dev-system
 	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/unit tests/faults
 
 # HTTP against scripted servers on loopback.
@@ -61,7 +68,7 @@ test-parity: build
 	tests/parity/run $(BIN)/python
 
 # The unit suite again, with the extension built under AddressSanitizer and UBSan.
-test-asan: build
+test-asan: build dev-system
 	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults tests/net
 
 bench: build

@@ -9,7 +9,10 @@ classes derive from its own. In any other process this package defines the same 
 
 from __future__ import annotations
 
-from sandbox_native import _attach, _home
+import functools
+from typing import BinaryIO
+
+from sandbox_native import _attach, _home, command_files
 from sandbox_native._home import (
     AttachedSandbox,
     SandboxError,
@@ -33,6 +36,10 @@ from sandbox_native._tags import (
 )
 from sandbox_native.names import new_sandbox_name as _new_sandbox_name  # noqa: F401 (the provider's name)
 from sandbox_native.validate import positive_finite as _validate_positive_finite  # noqa: F401 (likewise)
+
+_EXPORT_CHUNK_BYTES = 4 * 1024 * 1024
+"""Bytes that the default export reads by one command; the provider's name and value."""
+_export_allowance = command_files.export_allowance
 
 __all__ = [
     "EXPIRES_AT_TAG",
@@ -62,7 +69,65 @@ class SandboxBackend(_home.SandboxBackend):
 
     A subclass sets ``name`` and brings ``create``, ``run_command`` and ``destroy``. Constructors do no
     I/O: they run whenever a Dag is parsed. All methods block; toolsets call them from threads.
+
+    The file operations need nothing but ``run_command`` and a POSIX shell with the usual tools in the sandbox
+    (:mod:`sandbox_native.guest` names them). A backend with a better way overrides them.
     """
+
+    def read_file(self, sandbox: str, path: str, *, max_bytes: int) -> bytes:
+        """The content of a file.
+
+        :param path: absolute, or relative to where commands start.
+        :param max_bytes: the most that may be read, in bytes.
+        :raises SandboxFileTooLargeError: the file holds more than ``max_bytes``.
+        :raises SandboxError: there is no such file, it is a directory, or it cannot be read.
+        :raises SandboxTerminalError: the sandbox ended.
+        :raises ValueError: ``max_bytes`` is no positive number.
+        """
+        return command_files.read_file(self._runner(sandbox), path, max_bytes=max_bytes)
+
+    def write_file(self, sandbox: str, path: str, content: bytes) -> None:
+        """Create or replace a file, and the directories above it that are missing.
+
+        A link is followed. A file that is there keeps its mode and owner. Nothing is changed by a failure.
+
+        :raises SandboxError: it cannot be written.
+        :raises SandboxTerminalError: the sandbox ended.
+        """
+        command_files.write_file(self._runner(sandbox), path, content)
+
+    def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
+        """The entries of a directory, ``.`` and ``..`` left out, each with whether it is a directory.
+
+        A link counts as what it leads to.
+
+        :raises SandboxError: there is no such directory, or it cannot be read.
+        :raises SandboxTerminalError: the sandbox ended.
+        """
+        return command_files.list_directory(self._runner(sandbox), path)
+
+    def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
+        """Copy a regular file to ``dest``, whatever its size, in constant memory.
+
+        :param dest: a binary file open for writing. Its exceptions come out as they are.
+        :param max_bytes: the largest file that is exported.
+        :return: bytes written.
+        :raises SandboxFileTooLargeError: the file holds more; nothing was written.
+        :raises SandboxError: it is no regular file, it changed meanwhile, or it took too long.
+        :raises SandboxTerminalError: the sandbox ended.
+        :raises ValueError: ``max_bytes`` is no positive number.
+        """
+        return command_files.export_file(
+            self._runner(sandbox),
+            path,
+            dest,
+            max_bytes=max_bytes,
+            slice_bytes=_EXPORT_CHUNK_BYTES,
+            allowance=_export_allowance(max_bytes),
+        )
+
+    def _runner(self, sandbox: str) -> command_files.Run:
+        return functools.partial(self.run_command, sandbox)
 
 
 class AttachableSandboxBackend(SandboxBackend, _home.AttachableSandboxBackend):

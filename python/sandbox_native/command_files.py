@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File operations for a backend that can only run commands.
+
+Each function takes ``run``, which runs a shell command in the sandbox and returns its result, and speaks with
+the scripts of :mod:`sandbox_native.guest` through it. Errors are for the model to read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import BinaryIO, Protocol
+
+from sandbox_native import guest
+from sandbox_native._home import (
+    SandboxError,
+    SandboxExecResult,
+    SandboxFileTooLargeError,
+    SandboxTerminalError,
+)
+from sandbox_native.guest import Status
+from sandbox_native.validate import positive_finite
+
+OPERATION_TIMEOUT = 120.0
+"""Seconds that one command of a file operation may take; the provider's value."""
+EXPORT_MIN_RATE = 1024 * 1024
+"""Bytes per second below which an export is given up; the provider's value."""
+LISTING_MAX_BYTES = 4 * 1024 * 1024
+"""Bytes of names that a listing may have."""
+# A command travels as one argument of at most 128 KiB (Linux, MAX_ARG_STRLEN) and a backend may wrap and
+# encode it again: 48 KiB of content are 64 KiB of base64, 85 KiB if that is encoded once more.
+WRITE_PART_BYTES = 48 * 1024
+# Four characters a byte.
+WRITE_PART_ESCAPED_BYTES = 16 * 1024
+# Standard error that is quoted to the model.
+_REASON_CHARS = 500
+
+
+class Run(Protocol):
+    """Runs a shell command in a sandbox; ``SandboxBackend.run_command`` with the sandbox given."""
+
+    def __call__(self, command: str, *, timeout: float, max_output_bytes: int) -> SandboxExecResult: ...
+
+
+def export_allowance(max_bytes: int) -> float:
+    """Seconds that a whole export of up to ``max_bytes`` bytes may take."""
+    return max(OPERATION_TIMEOUT, max_bytes / EXPORT_MIN_RATE)
+
+
+def read_file(run: Run, path: str, *, max_bytes: int) -> bytes:
+    """The content of a file, in one command, with no more than a byte over ``max_bytes`` moved.
+
+    :raises SandboxFileTooLargeError: it is larger; where its size is known nothing was moved.
+    :raises SandboxError: it cannot be read.
+    :raises SandboxTerminalError: the sandbox ended.
+    :raises ValueError: ``max_bytes`` is no positive number.
+    """
+    positive_finite(max_bytes, "max_bytes")
+    limit = int(max_bytes)
+    result = _run(run, guest.read_script(path, limit), guest.output_cap(limit + 1))
+    _check(result, path, "read", limit)
+    frame = _frame(result, path, "read")
+    if len(frame.data) > limit:
+        raise SandboxFileTooLargeError(path, max(frame.size or 0, len(frame.data)), limit)
+    return frame.data
+
+
+def write_file(run: Run, path: str, content: bytes) -> None:
+    """Replace or create a file, as ``>`` would, of any size.
+
+    The content goes to a partial file first, in commands that fit a command line; the target changes in the
+    last of them, by a rename where that keeps its mode, owner and other names.
+
+    :raises SandboxError: it cannot be written; the target is as it was.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
+    if path.endswith("/"):
+        raise SandboxError(f"{path!r} is a directory; name the file to write.")
+    for escaped in (False, True):
+        result = _send(run, path, content, escaped=escaped)
+        if result.exit_code != Status.NO_BASE64:
+            break
+    _check(result, path, "write", None)
+
+
+def _send(run: Run, path: str, content: bytes, *, escaped: bool) -> SandboxExecResult:
+    """Send all of ``content``; the result of the last command that was run."""
+    token = secrets.token_hex(8)
+    size = WRITE_PART_ESCAPED_BYTES if escaped else WRITE_PART_BYTES
+    view = memoryview(content)
+    started = False
+    try:
+        for offset in range(0, max(len(view), 1), size):
+            part = bytes(view[offset : offset + size])
+            last = offset + size >= len(view)
+            script = guest.write_script(
+                path, token, part, first=offset == 0, escaped=escaped, total=len(view) if last else None
+            )
+            started = True
+            result = _run(run, script, 64 * 1024)
+            if result.exit_code or result.timed_out or result.sandbox_terminated:
+                break
+    except SandboxTerminalError:
+        raise
+    except Exception:
+        if started:
+            _discard(run, path, token)
+        raise
+    # The scripts clean up before they leave by a status of theirs.
+    ended_by_script = result.exit_code in (0, *Status) and not result.timed_out
+    if not ended_by_script and not result.sandbox_terminated:
+        _discard(run, path, token)
+    return result
+
+
+def _discard(run: Run, path: str, token: str) -> None:
+    # Best effort: the error that led here is the one to tell.
+    with contextlib.suppress(Exception):
+        run(guest.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
+
+
+def list_directory(run: Run, path: str) -> list[tuple[str, bool]]:
+    """Each entry of a directory with whether it is a directory; a link counts as what it leads to.
+
+    Bytes of a name that are not UTF-8 come as U+FFFD.
+
+    :raises SandboxError: it cannot be listed, or the names take more than :data:`LISTING_MAX_BYTES`.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
+    result = _run(run, guest.list_script(path), guest.output_cap(LISTING_MAX_BYTES))
+    _check(result, path, "list", None)
+    if result.stdout_truncated:
+        raise SandboxError(
+            f"Could not list {path!r}: the names take more than {LISTING_MAX_BYTES} bytes. "
+            "Ask for a part of them with a command, such as ls piped into head."
+        )
+    records = _frame(result, path, "list").data.split(b"\0")
+    return [(record[1:].decode("utf-8", "replace"), record[:1] == b"d") for record in records if record]
+
+
+def export_file(
+    run: Run, path: str, dest: BinaryIO, *, max_bytes: int, slice_bytes: int, allowance: float
+) -> int:
+    """Copy a regular file to ``dest`` in slices, one command each, and return its size.
+
+    The file must look the same before and after every slice (size, inode, time of change) and have as many
+    bytes as its size says. An exception of ``dest`` comes out as it is.
+
+    :param max_bytes: a larger file is refused before anything is written.
+    :param slice_bytes: bytes read at a time; about four times as much is held in memory.
+    :param allowance: seconds that all of it may take.
+    :raises SandboxFileTooLargeError: the file is larger than ``max_bytes``.
+    :raises SandboxError: it cannot be exported, it changed, or it took too long.
+    :raises SandboxTerminalError: the sandbox ended.
+    :raises ValueError: ``max_bytes`` or ``slice_bytes`` is no positive number.
+    """
+    positive_finite(max_bytes, "max_bytes")
+    positive_finite(slice_bytes, "slice_bytes")
+    limit = int(max_bytes)
+    deadline = time.monotonic() + allowance
+    written = 0
+    stamp = None
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _too_slow(path, allowance, limit)
+        script = guest.slice_script(path, offset=written, length=slice_bytes, max_bytes=limit)
+        result = _run(
+            run, script, guest.output_cap(slice_bytes), timeout=max(1.0, min(OPERATION_TIMEOUT, left))
+        )
+        if result.timed_out and not result.sandbox_terminated and time.monotonic() >= deadline:
+            raise _too_slow(path, allowance, limit)
+        _check(result, path, "export", limit)
+        frame = _frame(result, path, "export")
+        if frame.stamp != (stamp or frame.stamp) or frame.end_stamp != frame.stamp:
+            raise SandboxError(
+                f"{path!r} changed while it was exported. A process in the sandbox may still be writing it."
+            )
+        stamp, size = frame.stamp, frame.size
+        if size is None or len(frame.data) != min(slice_bytes, size - written):
+            # Files that the kernel makes up while they are read have no true size.
+            raise SandboxError(
+                f"Could not export {path!r}: its size is given as {size} bytes, which is not what can be "
+                "read of it. If it is a file of the system, as in /proc, copy it to an ordinary file first."
+            )
+        _write_all(dest, frame.data)
+        written += len(frame.data)
+        if written >= size:
+            return written
+
+
+def _write_all(dest: BinaryIO, data: bytes) -> None:
+    """Write all of ``data``; raw files may take less at a time, and some file-likes return nothing."""
+    taken = dest.write(data)
+    view = memoryview(data)
+    while taken is not None and taken < len(view):
+        if taken <= 0:
+            raise OSError("the destination takes no more data")
+        view = view[taken:]
+        taken = dest.write(view)
+
+
+# ---- results -----------------------------------------------------------------------------------------
+
+
+def _run(run: Run, script: str, cap: int, *, timeout: float = OPERATION_TIMEOUT) -> SandboxExecResult:
+    return run(script, timeout=timeout, max_output_bytes=cap)
+
+
+def _too_slow(path: str, allowance: float, max_bytes: int) -> SandboxError:
+    return SandboxError(
+        f"Exporting {path!r} took longer than the {allowance:g} s that a file of up to {max_bytes} bytes "
+        "may take."
+    )
+
+
+def _frame(result: SandboxExecResult, path: str, verb: str) -> guest.Frame:
+    try:
+        if not result.stdout_truncated:
+            return guest.parse_frame(result.stdout)
+    except guest.CutError:
+        pass
+    raise SandboxError(f"Could not {verb} {path!r}: the data was cut on its way out of the sandbox.")
+
+
+# What the model is told.
+_REFUSALS: dict[int, str] = {
+    Status.MISSING: "{path!r} does not exist in the sandbox, or is not readable.",
+    Status.NOT_REGULAR: "{path!r} is not a regular file; there is nothing to {verb}.",
+    Status.UNREADABLE: "{path!r} is not readable: permission denied.",
+    Status.NOT_DIRECTORY: "{path!r} is not a directory.",
+    Status.LINK_LOOP: "{path!r} leads through too many symbolic links.",
+    Status.UNWRITABLE: "{path!r} is not writable: permission denied.",
+    Status.NO_TOOL: "Could not {verb} {path!r}: the sandbox has no {reason}.",
+    Status.LOST: "Could not {verb} {path!r}: what was sent did not arrive whole, or was removed.",
+}
+_DIRECTORY = {
+    "read": "{path!r} is a directory; list_directory shows what is in it.",
+    "export": "{path!r} is a directory; only a regular file can be exported.",
+    "write": "{path!r} is a directory; name a file to write.",
+}
+
+
+def _check(result: SandboxExecResult, path: str, verb: str, max_bytes: int | None) -> None:
+    """Raise what a result stands for, unless it is a success."""
+    if result.sandbox_terminated:
+        raise SandboxTerminalError(f"The sandbox ended during an attempt to {verb} {path!r}.")
+    if result.timed_out:
+        limit = result.applied_timeout or OPERATION_TIMEOUT
+        raise SandboxError(f"Could not {verb} {path!r}: it took longer than {limit:g} s.")
+    status = result.exit_code
+    if status == 0:
+        return
+    if status == Status.TOO_LARGE and max_bytes is not None:
+        raise SandboxFileTooLargeError(path, guest.reported_size(result.stdout) or max_bytes + 1, max_bytes)
+    reason = result.stderr.strip()[-_REASON_CHARS:]
+    text = _DIRECTORY.get(verb) if status == Status.DIRECTORY else _REFUSALS.get(status)
+    if text is None:
+        text = "Could not {verb} {path!r}: {reason}"
+        reason = reason or f"the command ended with status {status}."
+    raise SandboxError(text.format(path=path, verb=verb, reason=reason))

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The POSIX-sh scripts that do file operations inside a sandbox, and how their answers are framed.
+
+A script answers by its exit status (:class:`Status`) and, where it has data, by one frame on standard
+output, which may have other text before and after it::
+
+    sandbox-native:begin <encoding> <size> <rest of the stamp>
+    <the data as base64, or as hexadecimal where the guest has no base64>
+    sandbox-native:end <status of reading> <status of encoding> <stamp>
+
+A frame without its end was cut on the way. What a pipeline's first part returned is in the end line,
+because a POSIX shell only tells the status of the last one.
+
+Paths become shell words by :func:`operand`, never by pasting; every script reaches them as ``"$f"``. The
+tools used are those of coreutils and of busybox: ``base64`` (or ``od``), ``head``, ``dd`` (or ``tail``),
+``stat`` (or ``wc``), ``readlink``, ``mkdir``, ``mv``, ``rm``, ``cat``, ``chmod``, ``chown``.
+"""
+
+from __future__ import annotations
+
+import binascii
+import shlex
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sandbox_native._home import SandboxError
+
+BEGIN = "sandbox-native:begin"
+END = "sandbox-native:end"
+
+# Linux, limits.h: PATH_MAX, with its final NUL.
+PATH_MAX = 4096
+# The largest number that every shell's `test` compares right.
+_SHELL_MAX = 2**62
+
+
+class Status(IntEnum):
+    """Exit statuses of the scripts. Those up to TOO_LARGE are the provider's too."""
+
+    MISSING = 66
+    DIRECTORY = 67
+    NOT_REGULAR = 68
+    TOO_LARGE = 69
+    UNREADABLE = 70
+    NO_TOOL = 71
+    NOT_DIRECTORY = 72
+    FAILED = 73
+    LOST = 74
+    LINK_LOOP = 75
+    UNWRITABLE = 76
+    NO_BASE64 = 77
+
+
+class CutError(Exception):
+    """The answer of a script did not arrive whole."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One answer: what the guest said of the file before and after, and the data between."""
+
+    stamp: str
+    data: bytes
+    end_stamp: str
+
+    @property
+    def size(self) -> int | None:
+        """The size in bytes that the file system reported, None where it reported none."""
+        word = self.stamp.partition(" ")[0]
+        return int(word) if word.isascii() and word.isdigit() else None
+
+
+def operand(path: str) -> str:
+    """``path`` as it is given to tools: never an option, never empty, never ``-``.
+
+    :raises SandboxError: no file can have this path; the text says why.
+    """
+    if not path:
+        raise SandboxError("The path is empty.")
+    if "\0" in path:
+        raise SandboxError(f"{path!r} is not a path: it contains a NUL byte.")
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise SandboxError(f"{path!r} is not a path: it cannot be written as UTF-8.") from None
+    if size >= PATH_MAX:
+        raise SandboxError(f"A path of {size} bytes is too long; the limit is {PATH_MAX - 1} bytes.")
+    return path if path.startswith("/") else f"./{path}"
+
+
+def output_cap(data_bytes: int) -> int:
+    """Bytes of standard output that a frame around ``data_bytes`` can need, whatever its encoding."""
+    # od writes 3 bytes for each and a newline after 16; base64 less. The rest is room for the frame.
+    return data_bytes * 49 // 16 + 8192
+
+
+# ---- scripts -----------------------------------------------------------------------------------------
+
+
+def _script(path: str, *parts: str) -> str:
+    # C: messages in English, names and patterns as bytes.
+    return "\n".join(["LC_ALL=C; export LC_ALL", f"f={shlex.quote(operand(path))}", *parts, ""])
+
+
+_ENCODER = f"""\
+if command -v base64 >/dev/null 2>&1; then e=base64
+elif command -v od >/dev/null 2>&1; then e='od -An -v -tx1'
+else echo 'base64 or od' >&2; exit {Status.NO_TOOL}; fi"""
+
+_STAMP = """\
+stamp() { stat -Lc '%s %i %Y %y' "$f" 2>/dev/null || { n=$(wc -c <"$f") && printf %s "$((n))"; }; }"""
+
+
+def _refuse_above(max_bytes: int) -> str:
+    """Leave with TOO_LARGE when the reported size in ``$s`` is above; sizes of 0 mean nothing in /proc."""
+    return f"""\
+n=${{s%% *}}
+if [ -f "$f" ] && [ "${{n:-0}}" -gt {min(max_bytes, _SHELL_MAX)} ]; then
+printf '\\n{BEGIN} none %s\\n' "$s"; exit {Status.TOO_LARGE}; fi"""
+
+
+def _framed(producer: str, end_stamp: str = "") -> str:
+    """Send what ``producer`` prints in a frame that starts with ``$s``; leave with FAILED if it failed."""
+    return f"""\
+{{ printf '\\n{BEGIN} %s %s\\n' "${{e%% *}}" "$s"
+t=$({{ {{ {producer}
+echo $? >&3; }} | $e >&4; echo $? >&3; }} 3>&1)
+t=$(printf ' %s' $t)
+printf '\\n{END}%s %s\\n' "$t" "{end_stamp}"
+}} 4>&1
+[ "$t" = ' 0 0' ] || exit {Status.FAILED}"""
+
+
+def read_script(path: str, max_bytes: int) -> str:
+    """Send the first ``max_bytes + 1`` bytes of a file or character device, in a frame."""
+    return _script(
+        path,
+        f"""\
+[ -d "$f" ] && exit {Status.DIRECTORY}
+[ -e "$f" ] || exit {Status.MISSING}
+if [ -p "$f" ] || [ -S "$f" ]; then exit {Status.NOT_REGULAR}; fi
+[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _ENCODER,
+        's=$(stat -Lc %s "$f" 2>/dev/null) || s=0',
+        _refuse_above(max_bytes),
+        _framed(f'head -c {min(max_bytes, _SHELL_MAX) + 1} <"$f"'),
+    )
+
+
+def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
+    """Send up to ``length`` bytes of a regular file from ``offset``, a multiple of it, with stamps around."""
+    block = next(size for size in (65536, 4096, length) if length % size == 0)
+    # dd seeks where busybox's tail would read from the start; without fullblock it could return less.
+    producer = (
+        f'{{ dd if="$f" bs={block} skip={offset // block} count={length // block} iflag=fullblock '
+        "2>/dev/null ||\n"
+        f'tail -c +{offset + 1} "$f" | head -c {length}; }}'
+    )
+    return _script(
+        path,
+        f"""\
+[ -d "$f" ] && exit {Status.DIRECTORY}
+[ -e "$f" ] || exit {Status.MISSING}
+[ -f "$f" ] || exit {Status.NOT_REGULAR}
+[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _ENCODER,
+        _STAMP,
+        f"s=$(stamp) || exit {Status.MISSING}",
+        _refuse_above(max_bytes),
+        _framed(producer, "$(stamp)"),
+    )
+
+
+def list_script(path: str) -> str:
+    """Send a directory's entries in a frame: for each ``d`` or ``f``, the name, NUL.
+
+    A link counts as what it leads to. The shell alone does it, so that no tool has to agree on NUL.
+    """
+    entries = """\
+for n in * .[!.]* ..?*; do
+if [ -d "$n" ]; then printf 'd%s\\000' "$n"
+elif [ -e "$n" ] || [ -L "$n" ]; then printf 'f%s\\000' "$n"; fi; done"""
+    return _script(
+        path,
+        f"""\
+if [ ! -d "$f" ]; then [ -e "$f" ] || exit {Status.MISSING}; exit {Status.NOT_DIRECTORY}; fi
+cd -P "$f" 2>/dev/null && [ -r . ] || exit {Status.UNREADABLE}""",
+        _ENCODER,
+        "s=-",
+        _framed(entries),
+    )
+
+
+# Where `>` would write: links followed, as many as the kernel does (40).
+_RESOLVE = f"""\
+n=0
+while [ -L "$f" ]; do
+n=$((n+1)); [ $n -le 40 ] || exit {Status.LINK_LOOP}
+command -v readlink >/dev/null 2>&1 || {{ echo readlink >&2; exit {Status.NO_TOOL}; }}
+l=$(readlink "$f" && echo x) || exit {Status.FAILED}
+l=${{l%??}}
+case $l in /*) f=$l ;; *) f=${{f%/*}}/$l ;; esac
+done
+case $f in */|*/.|*/..) exit {Status.DIRECTORY} ;; esac
+[ -d "$f" ] && exit {Status.DIRECTORY}
+d=${{f%/*}}/"""
+
+# `$p` is the partial file beside the target, `$q` the one that is used where nothing can be made beside it.
+_PARTIAL = """\
+p=${{d}}.sandbox-native-{token}.partial
+q=${{TMPDIR:-/tmp}}/.sandbox-native-{token}.partial
+fail() {{ rm -f "$p" "$q"; exit "$1"; }}"""
+
+_START = f"""\
+if [ -e "$f" ]; then
+if [ ! -f "$f" ] && [ ! -c "$f" ]; then exit {Status.NOT_REGULAR}; fi
+[ -w "$f" ] || exit {Status.UNWRITABLE}
+fi
+mkdir -p "$d" || exit {Status.FAILED}
+if [ -c "$f" ] || ! (umask 077; : >"$p") 2>/dev/null; then
+p=$q; (umask 077; : >"$p") || exit {Status.FAILED}; fi"""
+
+_CONTINUE = f"""\
+[ -f "$p" ] || p=$q
+[ -f "$p" ] || exit {Status.LOST}"""
+
+_APPEND = f"""\
+printf %s {{payload}} | base64 -d >>"$p" || fail {Status.FAILED}"""
+
+_NEEDS_BASE64 = f"command -v base64 >/dev/null 2>&1 || exit {Status.NO_BASE64}"
+
+_APPEND_ESCAPED = f"""\
+printf {{payload}} >>"$p" || fail {Status.FAILED}"""
+
+# Renamed into place where that keeps what `>` keeps: mode, owner, other names of the file. (Without `who`,
+# chmod heeds the umask as the making of a file does.) Else written in place, with the old content at hand in
+# case it fails.
+_PUBLISH = f"""\
+n=$(wc -c <"$p") || fail {Status.FAILED}
+[ "$n" -eq {{total}} ] || fail {Status.LOST}
+i=y
+if [ "$p" = "$q" ]; then :
+elif [ ! -e "$f" ]; then chmod =rw "$p" && i=n
+elif a=$(stat -Lc '%a %u %g %h' "$f" 2>/dev/null); then
+set -- $a
+chown "$2:$3" "$p" 2>/dev/null; chmod "$1" "$p" 2>/dev/null
+[ "$a" = "$(stat -Lc '%a %u %g %h' "$p")" ] && i=n
+fi
+if [ -d "$f" ]; then fail {Status.DIRECTORY}; fi
+if [ $i = n ] && mv -f "$p" "$f" 2>/dev/null; then exit 0; fi
+o=y
+if [ -f "$f" ]; then (umask 077; cat "$f" >"$p.old") 2>/dev/null || rm -f "$p.old"
+elif [ ! -e "$f" ]; then o=n; fi
+if cat "$p" >"$f"; then rm -f "$p" "$p.old"; exit 0; fi
+if [ $o = n ]; then rm -f "$f"; elif [ -f "$p.old" ]; then cat "$p.old" >"$f"; fi
+rm -f "$p.old"; fail {Status.FAILED}"""
+
+
+def write_script(path: str, token: str, part: bytes, *, first: bool, escaped: bool, total: int | None) -> str:
+    """Append ``part`` to a partial file beside the target, and publish it when ``total`` is given.
+
+    :param token: names the partial file; the same in all commands of one write.
+    :param first: whether this command makes the partial file, and its directories.
+    :param escaped: send ``part`` as octal escapes for a guest without base64.
+    :param total: bytes the whole content has; None while more is to come.
+    """
+    if escaped:
+        append = _APPEND_ESCAPED.format(payload=shlex.quote(_octal(part)))
+    else:
+        append = _APPEND.format(payload=shlex.quote(encode(part)))
+    return _script(
+        path,
+        *([] if escaped else [_NEEDS_BASE64]),
+        _RESOLVE,
+        _PARTIAL.format(token=token),
+        _START if first else _CONTINUE,
+        append,
+        *([] if total is None else [_PUBLISH.format(total=total)]),
+    )
+
+
+def discard_script(path: str, token: str) -> str:
+    """Remove what :func:`write_script` has left of a write that will not be finished."""
+    return _script(path, _RESOLVE, _PARTIAL.format(token=token), "fail 0")
+
+
+def _octal(part: bytes) -> str:
+    """A format for printf that prints ``part``; every byte escaped, so that no shell reads one otherwise."""
+    return "".join(f"\\{byte:03o}" for byte in part)
+
+
+# ---- answers -----------------------------------------------------------------------------------------
+
+
+def encode(data: bytes) -> str:
+    """``data`` as base64 on one line."""
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+def parse_frame(stdout: str) -> Frame:
+    """The frame in a script's output.
+
+    :raises CutError: there is none, or not a whole one.
+    """
+    begin = stdout.find(f"{BEGIN} ")
+    head_end = stdout.find("\n", begin)
+    end = stdout.rfind(f"\n{END} ", head_end)
+    tail_end = stdout.find("\n", end + 1)
+    if begin < 0 or head_end < 0 or end < 0 or tail_end < 0:
+        raise CutError
+    _, encoding, stamp = stdout[begin:head_end].split(" ", 2)
+    end_words = stdout[end + 1 : tail_end].split(" ", 3)
+    return Frame(
+        stamp, _decode(encoding, stdout[head_end + 1 : end]), end_words[3] if len(end_words) > 3 else ""
+    )
+
+
+def reported_size(stdout: str) -> int | None:
+    """The size on the begin line, of a frame that has nothing else."""
+    begin = stdout.find(f"{BEGIN} ")
+    words = stdout[begin:].split("\n", 1)[0].split(" ") if begin >= 0 else []
+    return int(words[2]) if len(words) > 2 and words[2].isdecimal() else None
+
+
+def _decode(encoding: str, text: str) -> bytes:
+    try:
+        if encoding == "od":
+            return bytes.fromhex(text)
+        # Some channels turn "\n" into "\r\n".
+        return binascii.a2b_base64(text.replace("\n", "").replace("\r", ""), strict_mode=True)
+    except ValueError:
+        raise CutError from None
