@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,73 +177,3 @@ except ImportError as e:
 """)
     assert "was imported before Airflow" in done.stdout
     assert "Import Airflow first" in done.stdout
-
-
-# Another provider in front of the real one: what this package makes of it. `bodies` maps the name of a
-# module to its source, or to None where there is no such module.
-BLOCK = """
-import airflow, importlib.abc, importlib.machinery, sys
-bodies = {bodies!r}
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
-        if name not in bodies:
-            return None
-        if bodies[name] is None:
-            raise ModuleNotFoundError("No module named " + repr(name), name=name)
-        return importlib.machinery.ModuleSpec(name, self, is_package=not name.endswith(".base"))
-    def create_module(self, spec): return None
-    def exec_module(self, module): exec(bodies[module.__name__], vars(module))
-for name in [name for name in sys.modules if name.startswith("airflow.providers.common.ai")]:
-    del sys.modules[name]
-sys.meta_path.insert(0, Finder())
-import sandbox_native.contract as c
-assert c.home == "own", c.home
-class B(c.SandboxBackend):
-    name = "b"
-    def create(self, *, spec=None): return "s"
-    def run_command(self, sandbox, command, *, timeout, max_output_bytes): ...
-    def destroy(self, sandbox): ...
-B()
-try:
-    c.require_airflow_home()
-except ImportError as e:
-    print("REASON", e)
-"""
-PACKAGE = "airflow.providers.common.ai.sandbox"
-ASKS_FOR_MORE = """
-from abc import ABC, abstractmethod
-class SandboxError(Exception): pass
-SandboxTerminalError = SandboxFileTooLargeError = SandboxSpec = SandboxError
-SandboxExecResult = AttachedSandbox = AttachableSandboxBackend = SandboxError
-class SandboxBackend(ABC):
-    @abstractmethod
-    def snapshot(self): ...
-"""
-
-
-@pytest.mark.parametrize(
-    ("bodies", "reason", "warned"),
-    [
-        ({"airflow.providers.common.ai": None}, "is not installed (pip install", False),
-        ({PACKAGE: None}, "is not installed (pip install", False),
-        ({PACKAGE: "raise RuntimeError('needs Airflow 9')"}, "cannot be imported: needs Airflow 9", True),
-        ({PACKAGE: "import no_such"}, "cannot be imported: No module named 'no_such'", True),
-        ({PACKAGE: "", f"{PACKAGE}.base": "class SandboxError(Exception): pass"}, "has no SandboxTerm", True),
-        ({PACKAGE: "", f"{PACKAGE}.base": ASKS_FOR_MORE}, "asks backends for snapshot", True),
-    ],
-    ids=["absent", "too old", "refuses", "broken", "incomplete", "asks for more"],
-)
-def test_airflow_without_a_usable_provider_gets_the_own_home_and_a_reason(
-    bodies: dict[str, str | None], reason: str, warned: bool
-) -> None:
-    done = python(BLOCK.format(bodies=bodies))
-    (said,) = [line for line in done.stdout.splitlines() if line.startswith("REASON")]
-    assert reason in said
-    # A provider that is there but unusable is a surprise; one that is not there is a choice.
-    assert ("sandbox_native uses its own contract classes" in done.stdout + done.stderr) is warned
-
-
-def test_an_installed_package_is_what_is_tested() -> None:
-    import sandbox_native
-
-    assert Path(sandbox_native.__file__).parts[-3:] == ("python", "sandbox_native", "__init__.py")
