@@ -136,6 +136,18 @@ class Call(Generic[R]):
         self._error: BaseException | None = None
         self.finished = False
 
+    def start(self) -> None:
+        """Have it run on a thread, once. Where no thread can be started, it runs here and now."""
+        global _executor
+        if _executor.pid != os.getpid():
+            _executor = _Executor()
+        try:
+            _executor.submit(self)
+        except RuntimeError as e:
+            # A limit, or the interpreter is ending: clean-up still has to happen.
+            log.debug("Running a call in place", exc_info=e)
+            self._run()
+
     def cancel(self) -> None:
         """Ask the call to stop. Returns at once; the call ends when its backend has seen to it."""
         self._token.cancel()
@@ -183,8 +195,7 @@ class Call(Generic[R]):
         while not self.finished:
             try:
                 self.cancel()
-                if self._take():
-                    self._end()
+                self._withdraw()
                 self._sleep()
             except BaseException as e:
                 log.debug("Interrupted again while waiting for a call to end", exc_info=e)
@@ -195,8 +206,7 @@ class Call(Generic[R]):
             while not self.finished:
                 try:
                     self.cancel()
-                    if self._take():
-                        self._end()
+                    self._withdraw()
                     await self._sleep_async()
                 except GeneratorExit:
                     self.abandon()
@@ -262,6 +272,11 @@ class Call(Generic[R]):
             except IndexError:
                 return
             callback()
+
+    def _withdraw(self) -> None:
+        if self._take():
+            self._error = CallCancelled("the call was cancelled before it began")
+            self._end()
 
     def _take(self) -> bool:
         try:
@@ -360,26 +375,12 @@ class _Executor:
 _executor = _Executor()
 
 
-def _submit(call: Call[Any]) -> None:
-    global _executor
-    if _executor.pid != os.getpid():
-        _executor = _Executor()
-    try:
-        _executor.submit(call)
-    except RuntimeError as e:
-        # No thread to be had (a limit, or the interpreter is ending): clean-up still has to happen.
-        log.debug("Running a call in place", exc_info=e)
-        call._run()
+def prepare(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    """Make the call of ``fn``, in a copy of the current context, without starting it.
 
-
-def start(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-    """Start ``fn`` on a thread of its own, in a copy of the current context, and return the call.
-
-    Where no thread can be started, ``fn`` runs here before this returns.
+    For whoever has to know the call before anything can happen in it.
     """
-    call: Call[R] = Call(lambda: fn(*args, **kwargs))
-    _submit(call)
-    return call
+    return Call(lambda: fn(*args, **kwargs))
 
 
 async def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -390,9 +391,16 @@ async def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     :raises BaseException: whatever ``fn`` raises.
     """
-    call: Call[R] = Call(lambda: fn(*args, **kwargs))
+    return await finish(prepare(fn, *args, **kwargs))
+
+
+async def finish(call: Call[R]) -> R:
+    """Do for a prepared call what :func:`run` does.
+
+    :raises BaseException: whatever its function raises; :class:`CallCancelled` if others abandoned it.
+    """
     try:
-        _submit(call)
+        call.start()
         return await call.wait_async()
     except BaseException:
         call.abandon()  # has ended, unless a signal handler raised on the way to the wait
@@ -409,9 +417,9 @@ def run_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """
     if _token.get() is not None:
         return fn(*args, **kwargs)
-    call: Call[R] = Call(lambda: fn(*args, **kwargs))
+    call = prepare(fn, *args, **kwargs)
     try:
-        _submit(call)
+        call.start()
         return call.wait()
     except BaseException:
         call.abandon()

@@ -43,3 +43,31 @@ def descriptor_of(dest: Any) -> int | None:
     dest.flush()
     descriptor = raw.fileno()
     return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def discard(dest: Any) -> None:
+    """Make sure that what was written to ``dest`` is never published, by a close or a later collection.
+
+    fsspec's files upload what they hold when they are closed, which the collector does, too, so one that is
+    merely dropped after a failure still becomes an object. ``discard()`` ends an upload in parts on the
+    stores that have them. Closing is all there is to do for other kinds of files: theirs is the store's
+    staging key, which the caller removes.
+
+    :raises Exception: the store refused to end the upload; ``dest`` is dead all the same.
+    """
+    *_, bottom = layers(dest)
+    try:
+        end_upload = getattr(bottom, "discard", None)
+        if end_upload is not None:
+            end_upload()
+    finally:
+        _kill(bottom)
+
+
+def _kill(bottom: Any) -> None:
+    if any(cls.__module__ == "fsspec.spec" for cls in type(bottom).__mro__):
+        # Its close() would flush. These two are how an AbstractBufferedFile knows that it has.
+        bottom.forced = True
+        bottom.closed = True
+    else:
+        bottom.close()

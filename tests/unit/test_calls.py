@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,12 @@ class Waits:
             raise calls.CallCancelled("stopped")
         finally:
             self.inside -= 1
+
+
+def started_call(fn: Callable[[], Any]) -> calls.Call[Any]:
+    call = calls.prepare(fn)
+    call.start()
+    return call
 
 
 async def until(event: threading.Event) -> None:
@@ -181,7 +188,7 @@ async def test_a_cancel_before_the_first_step_starts_nothing() -> None:
 @pytest.mark.asyncio
 async def test_a_shared_call_is_cancelled_by_its_last_waiter_only() -> None:
     waits = Waits()
-    call = calls.start(waits)
+    call = started_call(waits)
     first, second = (asyncio.create_task(call.wait_async()) for _ in range(2))
     await until(waits.started)
     first.cancel()
@@ -196,7 +203,7 @@ async def test_a_shared_call_is_cancelled_by_its_last_waiter_only() -> None:
 
 def test_loops_of_two_threads_wait_for_one_call() -> None:
     let_go = threading.Event()
-    call = calls.start(lambda: let_go.wait(GUARD))
+    call = started_call(lambda: let_go.wait(GUARD))
     results: list[bool] = []
     threads = [
         threading.Thread(target=lambda: results.append(asyncio.run(call.wait_async()))) for _ in range(4)
@@ -288,14 +295,14 @@ def test_a_descriptor_asked_for_after_the_cancel_is_readable() -> None:
             calls.check_cancelled()
         return bool(select.select([calls.cancel_fd()], [], [], 0)[0])
 
-    call = calls.start(late)
+    call = started_call(late)
     call.cancel()
     cancelled.set()
     assert call.wait()
 
 
 def test_a_cancel_after_the_end_touches_no_descriptor() -> None:
-    call = calls.start(calls.cancel_fd)
+    call = started_call(calls.cancel_fd)
     fd = call.wait()
     reused, other = os.pipe()
     try:
@@ -305,6 +312,14 @@ def test_a_cancel_after_the_end_touches_no_descriptor() -> None:
     finally:
         os.close(reused)
         os.close(other)
+
+
+def test_a_call_abandoned_before_it_began_never_runs() -> None:
+    call = calls.prepare(lambda: pytest.fail("ran"))
+    call.abandon()
+    call.start()
+    with pytest.raises(calls.CallCancelled):
+        call.wait()
 
 
 def test_a_call_within_a_call_is_under_the_same_token() -> None:
@@ -397,7 +412,8 @@ def waits():
     fd = calls.cancel_fd()
     started.set()
     select.select([fd], [], [], 600)
-call = calls.start(waits)
+call = calls.prepare(waits)
+call.start()
 assert started.wait(30)
 """
 

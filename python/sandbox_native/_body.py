@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the toolset for pydantic-ai and the one for Airflow have in common: all but ``call_tool``.
+
+The life of a sandbox is here; what the four tools do is in :mod:`sandbox_native._tools`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from sandbox_native import _home, attaching, calls, descriptions
+from sandbox_native._run import Run
+from sandbox_native._tools import Limits, Tools, validators
+from sandbox_native.contract import (
+    SandboxBackend,
+    SandboxError,
+    SandboxSpec,
+    SandboxTerminalError,
+    is_sandbox_handle,
+)
+from sandbox_native.masking import Secrets
+from sandbox_native.validate import positive_finite
+
+if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+    from pydantic_ai.toolsets.abstract import ToolsetTool
+
+
+class SandboxToolsetBody:
+    """The toolset without ``call_tool``. Holds plain values only until it is entered."""
+
+    agent_template_fields: Sequence[str] = ("attach_to", "_exports", "_export_conn_id")
+    """Rendered by Airflow's ``AgentOperator``, on a copy."""
+
+    _log: ClassVar[logging.Logger]
+
+    def __init__(
+        self,
+        backend: SandboxBackend,
+        *,
+        spec: SandboxSpec | None = None,
+        default_command_timeout: float = 60.0,
+        max_command_timeout: float = 300.0,
+        max_output_lines: int = 2000,
+        max_output_bytes: int = 50 * 1024,
+        max_read_bytes: int = 5 * 1024 * 1024,
+        tool_prefix: str = "",
+        attach_to: str | None = None,
+        owner: str | None = None,
+        exports: Mapping[str, str] | None = None,
+        export_conn_id: str | None = None,
+        max_export_bytes: int = 1024 * 1024 * 1024,
+    ) -> None:
+        """
+        :param backend: creates the sandbox and works in it.
+        :param spec: what to create it with. By default no environment variables and no network.
+        :param default_command_timeout: seconds a command gets when the model does not say.
+        :param max_command_timeout: seconds a command gets at most, whatever the model says.
+        :param max_output_lines: lines shown to the model of each output stream, file page and listing.
+        :param max_output_bytes: bytes of UTF-8 shown, likewise. Both caps hold together.
+        :param max_read_bytes: size of the largest file that ``read_file`` moves.
+        :param tool_prefix: begins the names of the tools, as ``<prefix>_run_command``, for an agent with more
+            than one sandbox.
+        :param attach_to: the handle of a sandbox that another task made, to use instead of creating one.
+            It is claimed for the run, given back afterwards, and never destroyed.
+        :param owner: who that sandbox was made for. By default the Dag run of the Airflow task.
+        :param exports: files that leave the sandbox when the run has succeeded: path in the sandbox to the
+            URL of the file or object it becomes.
+        :param export_conn_id: the Airflow connection for those URLs.
+        :param max_export_bytes: size of the largest file that is exported.
+        :raises ValueError: a value is not usable, or two do not go together; the text names them.
+        """
+        limits = Limits(
+            default_command_timeout=default_command_timeout,
+            max_command_timeout=max_command_timeout,
+            max_output_lines=max_output_lines,
+            max_output_bytes=max_output_bytes,
+            max_read_bytes=max_read_bytes,
+        )
+        positive_finite(max_export_bytes, "max_export_bytes")
+        if tool_prefix and not tool_prefix.isidentifier():
+            raise ValueError(
+                f"tool_prefix must be a Python identifier, since tools may be shown as functions; got "
+                f"{tool_prefix!r}."
+            )
+        _check_ownership(backend, spec=spec, attach_to=attach_to, owner=owner, exports=exports)
+        _check_exports(exports, export_conn_id)
+        self._backend = backend
+        self._limits = limits
+        self.attach_to = attach_to
+        # attach_to is a template: what it renders to must not decide which kind of toolset this is.
+        self._attach_mode = attach_to is not None
+        self._owner = owner
+        # A backend takes None for "anything goes", which is not what the default promises.
+        self._spec = SandboxSpec() if spec is None else spec
+        self._exports = dict(exports or {})
+        self._export_conn_id = export_conn_id
+        self._max_export_bytes = int(max_export_bytes)
+        self._tool_prefix = tool_prefix
+        # One that runs were made from (for_run) has no sandbox of its own, so nothing to export either.
+        self._forked = False
+        self._run: Run | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy is another toolset: it does not share the run, its sandbox or its threads.
+        return {**self.__dict__, "_run": None, "_forked": False}
+
+    @abstractmethod
+    def _current_secrets(self) -> Secrets:
+        """What must not reach the model, as of now."""
+
+    @abstractmethod
+    def _export_target(self, destination: str) -> Any:
+        """The path object of an export's URL."""
+
+    def _task_context(self) -> Mapping[str, Any] | None:
+        """The context of the Airflow task this runs in, if it does."""
+        return None
+
+    def _report_published(self, destination: str) -> None:
+        """Told every exported file that is in place."""
+
+    # ---- the tools
+
+    @property
+    def id(self) -> str:
+        """``sandbox-<backend>``, with ``-<prefix>`` if there is one."""
+        return f"sandbox-{self._backend.name}" + (f"-{self._tool_prefix}" if self._tool_prefix else "")
+
+    def _tool_name(self, base: str) -> str:
+        return f"{self._tool_prefix}_{base}" if self._tool_prefix else base
+
+    def _base_name(self, tool_name: str) -> str | None:
+        return next((base for base in descriptions.SCHEMAS if self._tool_name(base) == tool_name), None)
+
+    @property
+    def _network_note(self) -> str:
+        if not self._attach_mode:
+            return descriptions.network_note(self._spec)
+        return (self._run and self._run.note) or descriptions.ATTACHED_UNKNOWN
+
+    @property
+    def _export_note(self) -> str:
+        return descriptions.exports_note(self._exports)
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Describe the four tools. They share a sandbox, so a model's calls run one after the other."""
+        from pydantic_ai.tools import ToolDefinition
+        from pydantic_ai.toolsets.abstract import ToolsetTool
+
+        tools: dict[str, ToolsetTool[Any]] = {}
+        for base, schema in descriptions.SCHEMAS.items():
+            description, metadata = descriptions.DESCRIPTIONS[base], None
+            if base == descriptions.RUN_COMMAND:
+                description = f"{description} {self._network_note}{self._export_note}"
+                # Tells code modes that this argument is code already, not to be called from other code.
+                metadata = {"code_arg_name": "command", "code_arg_language": "shell"}
+            name = self._tool_name(base)
+            tools[name] = ToolsetTool(
+                toolset=self,  # type: ignore[arg-type]  # the classes below derive from AbstractToolset
+                tool_def=ToolDefinition(
+                    name=name,
+                    description=description,
+                    parameters_json_schema=schema,
+                    sequential=True,
+                    metadata=metadata,
+                    return_schema={"type": "string"},
+                ),
+                max_retries=2,
+                args_validator=validators()[base],
+            )
+        return tools
+
+    async def execute_tool(
+        self, name: str, tool_args: dict[str, Any], *, ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> str:
+        """Run a tool and return the text for the model, with secrets masked.
+
+        :param name: the tool's name with its prefix.
+        :param tool_args: its validated arguments.
+        :raises ValueError: there is no such tool.
+        :raises ModelRetry: the model can do something about what went wrong.
+        :raises SandboxTerminalError: it cannot.
+        """
+        base = self._base_name(name)
+        if base is None:
+            raise ValueError(f"Unknown tool: {name!r}")
+        run = self._run
+        if run is None or not run.open:
+            raise SandboxTerminalError(
+                "The SandboxToolset is not open. Call its tools inside `with sandbox:` or `async with "
+                "sandbox:`, at the end of which the sandbox is destroyed."
+            )
+        sandbox = await self._ensure_sandbox(run)
+        tools = Tools(self._backend, self._limits, self._current_secrets, run.expires_at)
+        outcome = await run.call(tools.execute, base, name, sandbox, tool_args)
+        if outcome.sandbox_terminated:
+            run.lost(sandbox)
+            if self._attach_mode:
+                raise SandboxTerminalError(
+                    f"The sandbox this task attached to, {self.attach_to!r}, stopped while running a "
+                    "command. It belongs to the task that created it, so no other can take its place."
+                )
+        return outcome.text
+
+    # ---- runs
+
+    async def for_run(self, ctx: RunContext[Any]) -> Any:
+        """Return a copy with a sandbox of its own, so that overlapping runs never share one.
+
+        :raises SandboxTerminalError: ``attach_to`` is no handle.
+        """
+        import copy
+
+        if self._attach_mode:
+            _ = self._attached_handle
+        self._forked = True
+        return copy.copy(self)
+
+    @property
+    def _attached_handle(self) -> str:
+        """``attach_to`` as rendered. A missing XCom renders to None or to "None", which is no sandbox."""
+        handle = self.attach_to
+        if not is_sandbox_handle(handle):
+            raise SandboxTerminalError(
+                f"attach_to rendered to {handle!r}, which is not a sandbox handle. Look at what the task "
+                "that creates the sandbox pushes, and whether this task runs after it."
+            )
+        return handle
+
+    async def __aenter__(self) -> Self:
+        # Read here: the exception being handled belongs to this frame's thread.
+        run = self._begin(sys.exc_info()[1])
+        if run is not None:
+            try:
+                await calls.run(self._open_run, run)
+            except BaseException as e:
+                self._run = None
+                run.failed = True
+                await self._close_async(run, e)
+                raise
+        return self
+
+    async def __aexit__(self, *args: Any) -> bool | None:
+        # pydantic-ai leaves its toolsets by an exit stack that passes no exception, whatever happened. What
+        # is being handled now and was not when the run began is why it ended.
+        handling = sys.exc_info()[1]
+        if (run := self._end(args[0] is not None, handling)) is None:
+            return None
+        await self._close_async(run, handling)
+        return None
+
+    async def _close_async(self, run: Run, handling: BaseException | None) -> None:
+        if isinstance(handling, GeneratorExit):
+            calls.run_sync(self._close, run)  # a coroutine that is being closed may not await
+        else:
+            await calls.run(self._close, run)
+
+    def __enter__(self) -> Self:
+        run = self._begin(sys.exc_info()[1])
+        if run is not None:
+            try:
+                calls.run_sync(self._open_run, run)
+            except BaseException:
+                self._run = None
+                run.failed = True
+                calls.run_sync(self._close, run)
+                raise
+        return self
+
+    def __exit__(self, *args: Any) -> bool | None:
+        # A with statement passes what ended its block.
+        if (run := self._end(args[0] is not None, None)) is not None:
+            calls.run_sync(self._close, run)
+        return None
+
+    def _begin(self, handling: BaseException | None) -> Run | None:
+        """The run to open, or None if it has begun already."""
+        if self._run is not None:
+            self._run.depth += 1
+            return None
+        self._run = Run(handling)
+        return self._run
+
+    def _end(self, failed: bool, handling: BaseException | None) -> Run | None:
+        """The run to close, or None if somebody else still has it open."""
+        run = self._run
+        if run is None:
+            return None
+        run.failed |= failed or (handling is not None and handling is not run.handling)
+        run.depth -= 1
+        if run.depth:
+            return None
+        self._run = None
+        return run
+
+    def _open_run(self, run: Run) -> None:
+        """Attach now, so that a wrong handle costs nothing; an own sandbox is created by the first call."""
+        if self._attach_mode:
+            self._attach(run)
+        elif self._exports:
+            from sandbox_native import exports
+
+            exports.check(self._exports, self._export_target)
+        run.open = True
+
+    def _attach(self, run: Run) -> None:
+        handle = self._attached_handle
+        who = attaching.identity(self._owner, self._task_context())
+        attached = attaching.claim(self._attachable_backend, handle, who)
+        run.sandbox, run.holder = handle, who.holder
+        remaining = attached.remaining_lifetime
+        run.expires_at = None if remaining is None else time.monotonic() + remaining
+        run.note = descriptions.attached_note(attached.network, remaining)
+        left = "an unknown time" if remaining is None else f"{remaining:.0f}s"
+        self._log.info(
+            "Attached to sandbox %s on backend %s as %s, with %s to go",
+            handle,
+            self._backend.name,
+            who.holder,
+            left,
+        )
+
+    @property
+    def _attachable_backend(self) -> attaching.Attachable:
+        # The constructor has seen to it that it is one.
+        return cast("attaching.Attachable", self._backend)
+
+    async def _ensure_sandbox(self, run: Run) -> str:
+        if self._attach_mode:
+            if run.sandbox is None:
+                raise SandboxTerminalError(
+                    f"Not attached to sandbox {self.attach_to!r}: the sandbox ended, and it is not this "
+                    "toolset's to replace."
+                )
+            return run.sandbox
+        try:
+            return await run.ensure_sandbox(self._create, self._destroy)
+        except SandboxTerminalError:
+            raise
+        except SandboxError as e:
+            # The model has no part in it, so it cannot mend it.
+            raise SandboxTerminalError(
+                f"Could not provision a sandbox on backend {self._backend.name!r}: {e}"
+            ) from e
+
+    def _create(self) -> str:
+        return self._backend.create(spec=self._spec)
+
+    def _close(self, run: Run) -> None:
+        """End the run: its calls, its exports if it succeeded, its sandbox in any case."""
+        sandbox = run.close()
+        if self._attach_mode:
+            if run.holder is not None:
+                with calls.uncancellable():
+                    attaching.release(self._attachable_backend, self._attached_handle, run.holder, self._log)
+            return
+        export = bool(self._exports) and not run.failed
+        if sandbox is None:
+            if export and not self._forked:
+                raise SandboxTerminalError(
+                    "The run ended with no sandbox standing, so there is nothing to export: "
+                    f"{', '.join(repr(path) for path in self._exports)}."
+                )
+            return
+        try:
+            if export:
+                self._export(sandbox)
+        finally:
+            with calls.uncancellable():
+                self._destroy(sandbox)
+
+    def _export(self, sandbox: str) -> None:
+        from sandbox_native.exports import Export, Source
+
+        Export(
+            self._exports,
+            source=Source(sandbox, self._backend.name),
+            resolve=self._export_target,
+            copy=lambda path, dest: self._backend.export_file(
+                sandbox, path, dest, max_bytes=self._max_export_bytes
+            ),
+            max_bytes=self._max_export_bytes,
+            log=self._log,
+            on_published=self._report_published,
+        ).run()
+
+    def _destroy(self, sandbox: str) -> None:
+        """End the sandbox. The work is done and paid for, so a failure is logged, not raised."""
+        try:
+            self._backend.destroy(sandbox)
+        except Exception:
+            self._log.warning(
+                "Failed to destroy sandbox %s on backend %s; it may need manual cleanup",
+                sandbox,
+                self._backend.name,
+                exc_info=True,
+            )
+
+
+def _check_ownership(
+    backend: SandboxBackend,
+    *,
+    spec: SandboxSpec | None,
+    attach_to: str | None,
+    owner: str | None,
+    exports: Mapping[str, str] | None,
+) -> None:
+    if attach_to is None:
+        if owner is not None:
+            raise ValueError("owner only applies together with attach_to.")
+        if spec is not None and spec.owner is not None:
+            raise ValueError(
+                "SandboxSpec.owner is for a sandbox that a later task attaches to. This one is destroyed "
+                "when the run ends: create it in a task and pass its handle as attach_to, or leave the "
+                "owner out."
+            )
+        return
+    if not isinstance(backend, _home.AttachableSandboxBackend):
+        raise ValueError(
+            f"attach_to needs a backend that finds sandboxes of other processes, and {backend.name!r} does "
+            "not: it is not an AttachableSandboxBackend. Leave attach_to out, or use a backend that is one."
+        )
+    if spec is not None:
+        raise ValueError(
+            "spec cannot be combined with attach_to: the sandbox exists already, as its creator wanted it."
+        )
+    if not attach_to:
+        raise ValueError("attach_to must be a sandbox handle, not an empty string.")
+    if exports:
+        raise ValueError(
+            "exports cannot be combined with attach_to: the task that created the sandbox collects its files."
+        )
+
+
+def _check_exports(exports: Mapping[str, str] | None, export_conn_id: str | None) -> None:
+    for path, destination in (exports or {}).items():
+        if not path or not destination:
+            raise ValueError(
+                "exports maps a path in the sandbox to a destination, and neither may be empty; got "
+                f"{path!r} -> {destination!r}."
+            )
+    if export_conn_id is not None and not exports:
+        raise ValueError("export_conn_id only applies together with exports.")
