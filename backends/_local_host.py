@@ -10,8 +10,8 @@ import re
 import shutil
 from collections.abc import Iterator
 
-import sandbox_native
 from sandbox_native.contract import SandboxTerminalError
+from sandbox_native.process import program_path
 
 IDS = 2000
 """Host user ids one sandbox takes where the worker is root (csrc/guest/launch.c: SN_UIDS)."""
@@ -74,9 +74,8 @@ def choose_base() -> int:
 
 def open_program() -> int:
     """A descriptor of the guest program that any user of the sandbox may execute."""
-    path = os.path.join(sandbox_native.__path__[0], "_guest")
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(program_path(), os.O_RDONLY | os.O_CLOEXEC)
     except OSError as e:
         raise SandboxTerminalError(f"The guest program of sandbox-native is missing: {e}") from e
     mode = os.fstat(fd).st_mode

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
 
 from sandbox_native import _sandbox_native as native
 from sandbox_native import calls
+from sandbox_native.backends import _local_cgroup as cgroup
 from sandbox_native.backends import _local_host as host
 from sandbox_native.backends._local_layout import WORKSPACE, Layout, check_read_only_path
 from sandbox_native.contract import (
@@ -34,6 +34,8 @@ from sandbox_native.validate import positive_finite
 T = TypeVar("T")
 
 _START_TIMEOUT = 30.0
+# When a call's other side vanished: the sandbox's own end shows a moment later at most, if it is that.
+_GONE_MS = 200
 _FILE_TIMEOUT = 120.0
 # As the provider's contract: an export may take as long as it needs at 1 MiB a second.
 _EXPORT_MIN_RATE = 1024 * 1024
@@ -54,9 +56,15 @@ _ENVIRONMENT = {
 class _Standing:
     """One sandbox that was made and not destroyed."""
 
-    def __init__(self, box: native.Box, env: bytes) -> None:
+    def __init__(self, box: native.Box, env: bytes, groups: cgroup.Groups) -> None:
         self.box = box
         self.env = env
+        self.groups = groups
+
+    def end(self) -> bool:
+        gone = self.box.end()
+        self.groups.remove()
+        return gone
 
 
 class LocalSandboxBackend(SandboxBackend):
@@ -67,8 +75,9 @@ class LocalSandboxBackend(SandboxBackend):
 
     :param read_only_paths: absolute paths shown read-only at the same place inside, such as a Python
         environment and the interpreter it was made from.
-    :param memory_mb: memory of a sandbox in MiB, its /tmp, /dev/shm and workspace included, where a memory
-        control group can be made; else address space of each process.
+    :param memory_mb: memory in MiB. Where a memory control group can be made: of the whole sandbox, on top of
+        what its file systems may hold (they are memory, too). Else: address space of each process, which
+        breaks programs that reserve more than they use (Java, Node.js, sanitizers): they need a larger value.
     :param max_processes: processes and threads of a sandbox, 1 to 500 (more cannot be killed reliably).
     :param max_file_bytes: largest file a process may write; ``None``: as large as fits.
     :param cpu_seconds: CPU time of each process in seconds; ``None``: no limit but the command's timeout.
@@ -111,18 +120,17 @@ class LocalSandboxBackend(SandboxBackend):
 
     def _start_without_sandboxes(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._standing: dict[str, _Standing] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_pid", "_lock", "_standing")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_pid", "_standing")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start_without_sandboxes()
 
     def _table(self) -> dict[str, _Standing]:
-        # In a forked child the lock may be held by a thread that is not there; the sandboxes are not ours.
+        # The sandboxes of a forked child's parent are the parent's.
         if self._pid != os.getpid():
             self._start_without_sandboxes()
         return self._standing
@@ -135,6 +143,25 @@ class LocalSandboxBackend(SandboxBackend):
                 "another process made it."
             )
         return standing
+
+    # -- what the machine enforces ------------------------------------------------------------
+
+    def enforcement(self) -> dict[str, str]:
+        """How each limit is enforced on this machine: limit -> ``"control group"``, ``"each process"`` or
+        ``"file system"``.
+        """
+        places = cgroup.places()
+        group, process = "control group", "each process"
+        return {
+            "memory_mb": group if any(place.memory for place in places) else process,
+            "max_processes": group if any(place.pids for place in places) else "user namespace",
+            "max_file_bytes": process,
+            "cpu_seconds": process,
+            "max_open_files": process,
+            "workspace_bytes": "file system",
+            "tmp_bytes": "file system",
+            "shm_bytes": "file system",
+        }
 
     # -- life -------------------------------------------------------------------------------
 
@@ -149,8 +176,17 @@ class LocalSandboxBackend(SandboxBackend):
         self._refuse(spec)
         env = _environment_block(spec.env or {})
         handle = new_sandbox_name()
-        box = self._start(handle, share_network=not spec.block_network)
-        self._table()[handle] = _Standing(box, env)
+        # The file systems count as memory. If they shared the processes' part, a full one would have every
+        # command killed instead of told that there is no space.
+        files = self.workspace_bytes + self.tmp_bytes + self.shm_bytes
+        memory = (self.memory_mb << 20) + files
+        groups = cgroup.make(handle, memory_bytes=memory, processes=self.max_processes)
+        try:
+            box = self._start(groups, share_network=not spec.block_network)
+        except BaseException:
+            groups.remove()
+            raise
+        self._table()[handle] = _Standing(box, env, groups)
         return handle
 
     def _refuse(self, spec: SandboxSpec) -> None:
@@ -169,7 +205,7 @@ class LocalSandboxBackend(SandboxBackend):
                 "process, so no other task could attach to it."
             )
 
-    def _start(self, handle: str, *, share_network: bool) -> native.Box:
+    def _start(self, groups: cgroup.Groups, *, share_network: bool) -> native.Box:
         bwrap = host.find_bwrap()
         two_uids = os.geteuid() == 0
         base = host.choose_base() if two_uids else None
@@ -185,18 +221,20 @@ class LocalSandboxBackend(SandboxBackend):
         )
         files = layout.files()
         staged = layout.staged()
-        arguments = [str(base) if base is not None else "-", str(native.BOX_FD_DATA + len(files)), "0"]
-        arguments += [str(len(staged)), *staged, *layout.arguments()]
-        program = host.open_program()
+        arguments = [str(base) if base is not None else "-", str(native.BOX_FD_DATA + len(files))]
+        arguments += [str(len(groups.directories)), str(len(staged)), *staged, *layout.arguments()]
+        descriptors = [host.open_program()]
         try:
+            descriptors += groups.open_procs()
             return native.start_box(
-                program,
+                descriptors[0],
                 tuple(os.fsencode(argument) for argument in arguments),
                 tuple(files.values()),
-                (),
+                tuple(descriptors[1:]),
                 two_uids=two_uids,
                 command_uid=base + 1000 if base is not None else -1,
-                memory_bytes=self.memory_mb << 20,
+                # A limit on address space breaks programs that reserve much and use little.
+                memory_bytes=0 if groups.has_memory else self.memory_mb << 20,
                 file_bytes=self.max_file_bytes or 0,
                 cpu_seconds=self.cpu_seconds or 0,
                 # Where everything inside has one uid, the guest program's own processes count, too.
@@ -216,7 +254,8 @@ class LocalSandboxBackend(SandboxBackend):
         except ValueError as e:
             raise SandboxTerminalError(f"Could not start a local sandbox: {e}") from e
         finally:
-            os.close(program)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _check_read_only_paths(self, two_uids: bool) -> None:
         for path in self.read_only_paths:
@@ -231,7 +270,7 @@ class LocalSandboxBackend(SandboxBackend):
         :raises SandboxTerminalError: it could not be confirmed that the sandbox is gone.
         """
         standing = self._table().pop(sandbox, None)
-        if standing is not None and not standing.box.end():
+        if standing is not None and not standing.end():
             raise SandboxTerminalError(f"Local sandbox {sandbox!r} was told to end but is still there.")
 
     # -- commands ---------------------------------------------------------------------------
@@ -263,9 +302,8 @@ class LocalSandboxBackend(SandboxBackend):
         except OverflowError as e:
             raise SandboxError(f"The command is too long: {len(command)} characters.") from e
         except TimeoutError:
-            # PID 1 takes a call in no time, so this sandbox does not work any more.
-            self.destroy(sandbox)
-            return SandboxExecResult(-1, "", "", timed_out=True, sandbox_terminated=True)
+            # Not even handed over in time, so nothing was started.
+            return SandboxExecResult(-1, "", "", timed_out=True)
         except ConnectionError as e:
             self._ended(sandbox, e)
         except OSError as e:
@@ -279,7 +317,7 @@ class LocalSandboxBackend(SandboxBackend):
             raise SandboxError(f"The command could not be started: {os.strerror(outcome.value)}.")
         if outcome.ending == "lost":
             # Either everything is gone, or the command killed what supervised it, and itself with it.
-            terminated = standing.box.is_gone(1000)
+            terminated = standing.box.is_gone(_GONE_MS)
             exit_code = -1 if terminated else 128 + 9
         if terminated:
             with contextlib.suppress(SandboxTerminalError):
@@ -408,7 +446,7 @@ class LocalSandboxBackend(SandboxBackend):
         except InterruptedError as e:
             raise calls.CallCancelled(f"cancelled while opening {path!r}") from e
         except ConnectionError as e:
-            if standing.box.is_gone(1000):
+            if standing.box.is_gone(_GONE_MS):
                 self._ended(sandbox, e)
             raise SandboxError(f"Could not {verb} {path!r}: the process that opens it was killed.") from e
         except TimeoutError as e:
@@ -419,6 +457,17 @@ class LocalSandboxBackend(SandboxBackend):
             raise _file_error(verb, path, e) from e
 
 
+def diagnose() -> list[tuple[str, bool, str, str]]:
+    """What of the local backend works on this machine: (check, works, detail, what to do).
+
+    Starts a sandbox and runs a command in it.
+    """
+    from sandbox_native.backends import _local_diagnose
+
+    checks: list[tuple[str, bool, str, str]] = _local_diagnose.diagnose(LocalSandboxBackend())
+    return checks
+
+
 class _Destination(Exception):
     """Carries an error of the export's destination past the handlers for the sandbox's file."""
 
@@ -426,13 +475,26 @@ class _Destination(Exception):
         self.error = error
 
 
+@contextlib.contextmanager
+def _blaming_destination(but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        if isinstance(e, but):
+            raise
+        raise _Destination(e) from e
+
+
 def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
     """The copied count. Errors of the destination come out unchanged."""
     cancel = calls.cancel_fd()
-    target = descriptor_of(dest)
+    with _blaming_destination():
+        target = descriptor_of(dest)
     try:
         if target is not None:
-            return native.copy_file(fd, target, size, timeout=allowance, cancel_fd=cancel)
+            # Reading memory or a read-only tree does not fail; writing elsewhere does.
+            with _blaming_destination(but=(TimeoutError, InterruptedError)):
+                return native.copy_file(fd, target, size, timeout=allowance, cancel_fd=cancel)
         deadline = time.monotonic() + allowance
         copied = 0
         while copied < size:
@@ -442,10 +504,8 @@ def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
             data = native.read_up_to(fd, min(_EXPORT_CHUNK, size - copied))
             if not data:
                 break
-            try:
+            with _blaming_destination():
                 dest.write(data)
-            except OSError as e:
-                raise _Destination(e) from e
             copied += len(data)
         return copied
     except InterruptedError as e:

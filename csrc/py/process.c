@@ -19,8 +19,8 @@ static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"program",          "argv",      "env", "cwd", "timeout",
                             "max_output_bytes", "cancel_fd", NULL};
-    PyObject *program;
-    const char *argv, *env, *cwd;
+    PyObject *program = NULL, *cwd = NULL;
+    const char *argv, *env;
     Py_ssize_t argv_len, env_len, max_output = 0;
     double timeout = 0;
     int cancel = -1;
@@ -30,21 +30,22 @@ static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
     int64_t deadline;
     PyObject *result = NULL;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y#y#z|$dni", names, PyUnicode_FSConverter,
-                                     &program, &argv, &argv_len, &env, &env_len, &cwd, &timeout,
-                                     &max_output, &cancel)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y#y#O&|$dni", names, PyUnicode_FSConverter,
+                                     &program, &argv, &argv_len, &env, &env_len,
+                                     PyUnicode_FSConverter, &cwd, &timeout, &max_output, &cancel)) {
         return NULL;
     }
     sn_py_wait_init(&wait);
     if (sn_py_deadline(timeout, "timeout", &deadline) < 0 ||
         sn_py_drain_init(&drain, max_output, deadline, cancel, &wait) < 0) {
-        Py_DECREF(program);
+        Py_XDECREF(cwd);
+        Py_XDECREF(program);
         return NULL;
     }
     struct sn_request request = {.flags = SN_REQUEST_ARGV,
                                  .env = env,
                                  .env_bytes = (size_t)env_len,
-                                 .cwd = cwd,
+                                 .cwd = PyBytes_AsString(cwd),
                                  .text = argv,
                                  .text_bytes = (size_t)argv_len};
     enum sn_status status = SN_SYSTEM;
@@ -61,7 +62,8 @@ static PyObject *run_process(PyObject *module, PyObject *args, PyObject *kwargs)
         result = sn_py_outcome(module, &drain, &outcome);
     }
     sn_py_drain_release(&drain);
-    Py_DECREF(program);
+    Py_XDECREF(cwd);
+    Py_XDECREF(program);
     return result;
 }
 

@@ -37,7 +37,7 @@ def run_process(
     program: str | bytes,
     argv: bytes,
     env: bytes,
-    cwd: bytes | None,
+    cwd: str | bytes,
     *,
     timeout: float,
     max_output_bytes: int,
