@@ -10,9 +10,9 @@ export SANDBOX_NATIVE_WERROR := 1
 # Without its compiled modules Airflow takes ten seconds to import, not one.
 unexport PYTHONDONTWRITEBYTECODE
 
-APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv
+APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv python3-dev
 # What only the tests and the linter need: a guest like Alpine, and the formatter of the C.
-DEV_APT_PACKAGES := busybox clang-format-14
+DEV_APT_PACKAGES := busybox clang-format-14 git
 
 .PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
 

@@ -12,6 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
 
 from sandbox_native import _sandbox_native as native
@@ -287,8 +288,30 @@ class LocalSandboxBackend(SandboxBackend):
         :raises SandboxError: the command cannot be started as given.
         :raises SandboxTerminalError: there is no such sandbox.
         """
-        positive_finite(timeout, "timeout")
         _whole(max_output_bytes, "max_output_bytes", 1)
+        return self._run(sandbox, command, timeout, max_output_bytes, -1, -1)
+
+    def stream_command(
+        self, sandbox: str, command: str, *, timeout: float, stdout: int, stderr: int
+    ) -> SandboxExecResult:
+        """Like :meth:`run_command`, but what is printed is written to two descriptors as it comes.
+
+        A reader that is slow holds the command up, not the timeout or a cancel.
+
+        :param timeout: seconds; then the command's whole tree is killed.
+        :param stdout: descriptor for the command's standard output; may be a blocking one.
+        :param stderr: descriptor for its standard error.
+        :return: a result whose own ``stdout`` and ``stderr`` are empty.
+        :raises BrokenPipeError: a reader has gone; the command's whole tree is killed.
+        :raises SandboxError: as :meth:`run_command`.
+        """
+        result = self._run(sandbox, command, timeout, 1, stdout, stderr)
+        return replace(result, stdout="", stderr="", stdout_truncated=False, stderr_truncated=False)
+
+    def _run(
+        self, sandbox: str, command: str, timeout: float, max_output_bytes: int, stdout: int, stderr: int
+    ) -> SandboxExecResult:
+        positive_finite(timeout, "timeout")
         standing = self._find(sandbox)
         try:
             outcome = standing.box.run(
@@ -298,12 +321,18 @@ class LocalSandboxBackend(SandboxBackend):
                 timeout=timeout,
                 max_output_bytes=max_output_bytes,
                 cancel_fd=calls.cancel_fd(),
+                stdout_fd=stdout,
+                stderr_fd=stderr,
             )
         except OverflowError as e:
             raise SandboxError(f"The command is too long: {len(command)} characters.") from e
         except TimeoutError:
-            # Not even handed over in time, so nothing was started.
+            # Not even handed over in time, so nothing was started; or ended with a reader that does not read.
             return SandboxExecResult(-1, "", "", timed_out=True)
+        except BrokenPipeError:
+            raise
+        except InterruptedError as e:
+            raise calls.CallCancelled("the command was cancelled") from e
         except ConnectionError as e:
             self._ended(sandbox, e)
         except OSError as e:

@@ -30,29 +30,6 @@ int sn_clock_left_ms(int64_t deadline)
     return left < INT32_MAX ? (int)left : INT32_MAX;
 }
 
-/* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its
- * end. */
-static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, size_t most,
-                           size_t *got)
-{
-    ssize_t count;
-
-    *got = 0;
-    do {
-        count = read(*pipe, self->buffer, most < SN_DRAIN_BUFFER ? most : SN_DRAIN_BUFFER);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0 && errno == EAGAIN) {
-        return SN_OK;
-    }
-    if (count <= 0) {
-        close(*pipe);
-        *pipe = -1;
-        return SN_OK;
-    }
-    *got = (size_t)count;
-    return sn_tail_feed(tail, self->buffer, (size_t)count);
-}
-
 static int wait_ms(const struct sn_drain *self)
 {
     int left = sn_clock_left_ms(self->deadline);
@@ -70,6 +47,86 @@ static int ticks(struct sn_drain *self)
         return 1;
     }
     return 0;
+}
+
+/* A pipe that poll calls writable takes this much without blocking. */
+#define PIPE_TAKES 4096U
+
+/* Waits until `fd` can be written to. */
+static enum sn_status wait_writable(struct sn_drain *self, int fd)
+{
+    for (;;) {
+        struct pollfd watch[2] = {{.fd = fd, .events = POLLOUT},
+                                  {.fd = self->cancel, .events = POLLIN}};
+        int ready = poll(watch, 2, wait_ms(self));
+
+        if (ready < 0 && errno != EINTR) {
+            return SN_SYSTEM;
+        }
+        if ((ready <= 0 && ticks(self)) || (ready > 0 && watch[1].revents != 0)) {
+            return SN_CANCELLED;
+        }
+        if (ready > 0 && watch[0].revents != 0) {
+            return SN_OK;
+        }
+        if (sn_clock_left_ms(self->deadline) == 0) {
+            return SN_TIMED_OUT;
+        }
+    }
+}
+
+/* Writes the first `len` bytes of the buffer to *to, which becomes -1 when that cannot be finished.
+ */
+static enum sn_status pass_on(struct sn_drain *self, int *to, size_t len)
+{
+    enum sn_status status = SN_OK;
+    size_t done = 0;
+
+    while (done < len && status == SN_OK) {
+        status = wait_writable(self, *to);
+        if (status != SN_OK) {
+            break;
+        }
+        ssize_t count =
+            write(*to, self->buffer + done, len - done < PIPE_TAKES ? len - done : PIPE_TAKES);
+        if (count >= 0) {
+            done += (size_t)count;
+        } else if (errno == EINTR) {
+            status = ticks(self) ? SN_CANCELLED : SN_OK;
+        } else if (errno != EAGAIN) {
+            status = SN_SYSTEM;
+        }
+    }
+    if (status != SN_OK) {
+        int saved = errno;
+        *to = -1;
+        errno = saved;
+    }
+    return status;
+}
+
+/* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its
+ * end. */
+static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, int *to,
+                           size_t most, size_t *got)
+{
+    ssize_t count;
+
+    *got = 0;
+    do {
+        count = read(*pipe, self->buffer, most < SN_DRAIN_BUFFER ? most : SN_DRAIN_BUFFER);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EAGAIN) {
+        return SN_OK;
+    }
+    if (count <= 0) {
+        close(*pipe);
+        *pipe = -1;
+        return SN_OK;
+    }
+    *got = (size_t)count;
+    enum sn_status status = sn_tail_feed(tail, self->buffer, *got);
+    return status == SN_OK && *to >= 0 ? pass_on(self, to, *got) : status;
 }
 
 static enum sn_status receive(struct sn_drain *self, struct sn_guest_reply *reply)
@@ -111,6 +168,7 @@ enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *repl
             if (status != SN_TIMED_OUT) {
                 return status;
             }
+            status = SN_OK;
         }
         if (watch[3].revents != 0) {
             return SN_CANCELLED;
@@ -119,18 +177,18 @@ enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *repl
             return SN_TIMED_OUT;
         }
         if (watch[1].revents != 0) {
-            status = take(self, &self->out, self->out_tail, SN_DRAIN_BUFFER, &got);
+            status = take(self, &self->out, self->out_tail, &self->out_to, SN_DRAIN_BUFFER, &got);
         }
         if (status == SN_OK && watch[2].revents != 0) {
-            status = take(self, &self->err, self->err_tail, SN_DRAIN_BUFFER, &got);
+            status = take(self, &self->err, self->err_tail, &self->err_to, SN_DRAIN_BUFFER, &got);
         }
-        if (status != SN_OK && status != SN_TIMED_OUT) {
+        if (status != SN_OK) {
             return status;
         }
     }
 }
 
-static enum sn_status rest_of(struct sn_drain *self, int *pipe, struct sn_tail *tail)
+static enum sn_status rest_of(struct sn_drain *self, int *pipe, struct sn_tail *tail, int *to)
 {
     int there = 0;
     size_t left, got;
@@ -140,7 +198,7 @@ static enum sn_status rest_of(struct sn_drain *self, int *pipe, struct sn_tail *
     }
     left = ioctl(*pipe, FIONREAD, &there) < 0 || there < 0 ? 0 : (size_t)there;
     while (left > 0 && *pipe >= 0) {
-        enum sn_status status = take(self, pipe, tail, left, &got);
+        enum sn_status status = take(self, pipe, tail, to, left, &got);
         if (status != SN_OK) {
             return status;
         }
@@ -159,7 +217,7 @@ static enum sn_status rest_of(struct sn_drain *self, int *pipe, struct sn_tail *
 
 enum sn_status sn_drain_rest(struct sn_drain *self)
 {
-    enum sn_status status = rest_of(self, &self->out, self->out_tail);
+    enum sn_status status = rest_of(self, &self->out, self->out_tail, &self->out_to);
 
-    return status == SN_OK ? rest_of(self, &self->err, self->err_tail) : status;
+    return status == SN_OK ? rest_of(self, &self->err, self->err_tail, &self->err_to) : status;
 }

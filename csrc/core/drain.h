@@ -26,10 +26,15 @@ struct sn_drain {
     int cancel;       /* readable means cancelled; -1: none */
     int64_t deadline; /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
     struct sn_tick tick;
-    char *buffer; /* SN_DRAIN_BUFFER bytes */
-    int ticked;   /* the tick ended the wait */
+    int out_to, err_to; /* what is read is written there, too, as it comes; -1: nowhere */
+    char *buffer;       /* SN_DRAIN_BUFFER bytes */
+    int ticked;         /* the tick ended the wait */
 };
 
+/* The two descriptors may be blocking ones and shared with other programs, a terminal say. A reader
+ * that does not read holds the command up, not the deadline, the cancel descriptor or the tick;
+ * after one of these it gets no more. One that left is SN_SYSTEM with EPIPE where SIGPIPE is
+ * ignored, as it is in a Python program. */
 #define SN_DRAIN_BUFFER (256U * 1024U)
 #define SN_NO_DEADLINE INT64_MAX
 

@@ -162,28 +162,31 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
 
 PyDoc_STRVAR(
     run_doc,
-    "run(command, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1)\n--\n\n"
-    "Run a shell command; env is a block of NUL-ended NAME=VALUE. Returns a CommandOutcome.\n"
-    "ConnectionError when the sandbox takes no more calls.");
+    "run(command, env, cwd, *, timeout, max_output_bytes, cancel_fd=-1, stdout_fd=-1, "
+    "stderr_fd=-1)\n--\n\n"
+    "Run a shell command; env is a block of NUL-ended NAME=VALUE. Returns a CommandOutcome. The\n"
+    "two descriptors get the output as it comes. ConnectionError when the sandbox takes no more\n"
+    "calls, BrokenPipeError when nobody reads from one of the two.");
 
 static PyObject *box_run(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"command",          "env",       "cwd", "timeout",
-                            "max_output_bytes", "cancel_fd", NULL};
+    static char *names[] = {"command",   "env",       "cwd",       "timeout", "max_output_bytes",
+                            "cancel_fd", "stdout_fd", "stderr_fd", NULL};
     struct sn_request request = {0};
     struct sn_box *box = mine(self);
     Py_ssize_t text_len, env_len, max_output = 0;
     double timeout = 0;
-    int cancel = -1;
+    int cancel = -1, out_to = -1, err_to = -1;
     struct sn_py_wait wait;
     struct sn_drain drain;
     struct sn_outcome outcome;
     int64_t deadline;
     PyObject *result = NULL;
 
-    if (box == NULL || !PyArg_ParseTupleAndKeywords(
-                           args, kwargs, "y#y#y|$dni", names, &request.text, &text_len,
-                           &request.env, &env_len, &request.cwd, &timeout, &max_output, &cancel)) {
+    if (box == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y#y|$dniii", names, &request.text, &text_len,
+                                     &request.env, &env_len, &request.cwd, &timeout, &max_output,
+                                     &cancel, &out_to, &err_to)) {
         return NULL;
     }
     request.text_bytes = (size_t)text_len;
@@ -193,6 +196,8 @@ static PyObject *box_run(PyObject *self, PyObject *args, PyObject *kwargs)
         sn_py_drain_init(&drain, max_output, deadline, cancel, &wait) < 0) {
         return NULL;
     }
+    drain.out_to = out_to;
+    drain.err_to = err_to;
     sn_py_wait_begin(&wait);
     enum sn_status status = sn_box_run(box, &request, &drain, &outcome);
     sn_py_wait_end(&wait);

@@ -69,6 +69,8 @@ int sn_py_drain_init(struct sn_drain *drain, Py_ssize_t max_output_bytes, int64_
                                .call = -1,
                                .cancel = cancel,
                                .deadline = deadline,
+                               .out_to = -1,
+                               .err_to = -1,
                                .tick = wait->tick};
     if (max_output_bytes < 1) {
         PyErr_Format(PyExc_ValueError, "max_output_bytes must be at least 1, got %zd",

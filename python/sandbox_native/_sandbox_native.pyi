@@ -60,6 +60,8 @@ class Box:
         timeout: float,
         max_output_bytes: int,
         cancel_fd: int = -1,
+        stdout_fd: int = -1,
+        stderr_fd: int = -1,
     ) -> CommandOutcome: ...
     def open_read(
         self, path: bytes, cwd: bytes, *, timeout: float, cancel_fd: int = -1

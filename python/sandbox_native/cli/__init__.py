@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``sandbox-native``: run a command in a fresh sandbox, or say what works on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+INTERRUPT_STATUS = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (``sys.argv`` by default) and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Split here, so that nothing of the sandbox's command is ever taken for an option.
+    own, command = _split(arguments)
+    parser = _parser()
+    options = parser.parse_args(own)
+    try:
+        if options.verb == "doctor":
+            if command:
+                parser.error("doctor takes no command")
+            from sandbox_native.cli.doctor import doctor
+
+            return doctor()
+        if not command:
+            parser.error("run needs a command after --, for instance: sandbox-native run -- uname -a")
+        from sandbox_native.cli.run import run
+
+        return run(options, command)
+    except KeyboardInterrupt:
+        return INTERRUPT_STATUS
+    except BrokenPipeError:
+        # Nobody reads any more. What is buffered must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sandbox-native", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser(
+        "run",
+        help="run a command in a fresh sandbox",
+        usage="sandbox-native run [options] -- COMMAND",
+        description="Run COMMAND in a fresh sandbox, with its output as it comes, and destroy the sandbox. "
+        "A COMMAND of one word is a line for the sandbox's shell; several words are a program and its "
+        "arguments.",
+        epilog="Exit status: the command's; 124 when its time was up; 125 when the sandbox or an export "
+        "failed; 130 after Ctrl-C.",
+    )
+    run.add_argument("--backend", default="local", help="where the sandbox runs (default: local)")
+    run.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        type=_pair("NAME=VALUE"),
+        metavar="NAME=VALUE",
+        help="may be given again",
+    )
+    run.add_argument("--network", action="store_true", help="let the command reach the network")
+    run.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end the command after this time (default: never)"
+    )
+    run.add_argument(
+        "--put",
+        action="append",
+        default=[],
+        type=_pair("LOCAL:PATH"),
+        metavar="LOCAL:PATH",
+        help="copy the local file to PATH in the sandbox before the command; may be given again",
+    )
+    run.add_argument(
+        "--export",
+        action="append",
+        default=[],
+        type=_pair("PATH=URL"),
+        metavar="PATH=URL",
+        help="after a command that succeeded, copy PATH out of the sandbox to a local path or any URL that "
+        "fsspec can open; may be given again",
+    )
+    verbs.add_parser(
+        "doctor",
+        help="say what works on this machine",
+        description="Say what works on this machine, what does not, and the command that mends it. "
+        "Exit status 0 if a local sandbox ran a command.",
+    )
+    return parser
+
+
+def _pair(form: str) -> Callable[[str], tuple[str, str]]:
+    """An argparse type for two texts in the given form, such as ``PATH=URL``."""
+    separator = "=" if "=" in form else ":"
+
+    def parse(text: str) -> tuple[str, str]:
+        # A local file may have a colon in its name, a path in the sandbox less often: from the right.
+        left, found, right = text.rpartition(":") if separator == ":" else text.partition("=")
+        # Only a variable may be empty.
+        if not found or not left or (not right and not form.startswith("NAME")):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        return left, right
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds

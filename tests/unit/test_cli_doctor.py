@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli_program import cli
+from sandbox_native.cli import doctor
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """One that every user may enter: bubblewrap is not started by root, even where root starts a sandbox."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_machine_that_runs_sandboxes_is_told_so() -> None:
+    done = cli("doctor")
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0, done.stdout.decode()
+    assert [line for line in lines if line.startswith("ok      a sandbox runs `true`")]
+    version = importlib.metadata.version("pydantic-ai-slim")
+    assert f"ok      {'pydantic-ai-slim':<37}{version}" in lines
+    assert lines[-1] == "A local sandbox works here."
+
+
+def test_a_missing_bubblewrap_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *args, **kwargs: None)
+    finding = doctor.bubblewrap()
+    assert finding.state == "FAULT"
+    assert finding.mend.endswith("apt-get install bubblewrap")
+
+
+def test_a_sandbox_that_does_not_start_is_a_fault_with_its_reason(public_folder: Path) -> None:
+    bwrap = public_folder / "bwrap"
+    bwrap.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo bubblewrap 0.8.0; exit; fi\n'
+        "echo 'bwrap: No permissions to create new namespace' >&2\n"
+        "exit 1\n"
+    )
+    bwrap.chmod(0o755)
+    done = cli("doctor", PATH=f"{public_folder}:{os.environ['PATH']}")
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    assert f"0.8.0 ({bwrap})" in text
+    (fault,) = [line for line in text.splitlines() if line.startswith("FAULT")]
+    assert fault.startswith("FAULT   a sandbox runs `true`")
+    assert "namespace" in fault
+    assert text.endswith("A local sandbox does not work here; see above.\n")
