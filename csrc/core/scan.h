@@ -16,6 +16,8 @@ struct sn_scan_width {
     const char *name;
     /* How often `byte` is among the `len` bytes at `p`. */
     size_t (*count_byte)(const uint8_t *p, size_t len, uint8_t byte);
+    /* How many of the `len` bytes at `p` are at most `limit`. */
+    size_t (*count_at_most)(const uint8_t *p, size_t len, uint8_t limit);
     /* How many line ends begin in the `len` bytes at `p`, where `avail` >= `len` bytes may be
      * looked at; \r\n begins at its \n. So the counts of neighbouring parts add up to that of the
      * whole. */

@@ -16,6 +16,7 @@ typedef __m256i VEC;
 #define AND(a, b) _mm256_and_si256(a, b)
 #define AND_NOT(a, b) _mm256_andnot_si256(b, a)
 #define OR(a, b) _mm256_or_si256(a, b)
+#define SMALLER_OF(a, b) _mm256_min_epu8(a, b)
 #define MASK(v) ((unsigned)_mm256_movemask_epi8(v))
 #define SUM(v) sum_bytes(v)
 #define NAME sn_scan_avx2

@@ -13,6 +13,16 @@ static size_t count_byte(const uint8_t *p, size_t len, uint8_t byte)
     return count;
 }
 
+static size_t count_at_most(const uint8_t *p, size_t len, uint8_t limit)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        count += p[i] <= limit;
+    }
+    return count;
+}
+
 static bool is_ascii_end(uint8_t byte)
 {
     return (byte >= '\n' && byte <= '\r') || (byte >= 0x1C && byte <= 0x1E);
@@ -55,6 +65,7 @@ static size_t after_last_ascii_end(const uint8_t *p, size_t len)
 const struct sn_scan_width sn_scan_scalar = {
     .name = "scalar",
     .count_byte = count_byte,
+    .count_at_most = count_at_most,
     .count_line_ends = count_line_ends,
     .next_candidate = next_candidate,
     .after_last_ascii_end = after_last_ascii_end,

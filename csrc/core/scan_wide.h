@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The body of one vector width, included by the file that defines for it:
- *   VEC       a register of bytes; LOAD FILL ZERO, and EQUAL GREATER (signed, -1 in a lane that is
- * so) ADD SUBTRACT AND AND_NOT (a without b) OR, lane by lane MASK(v)   the top bit of each lane as
- * an unsigned number, lowest lane lowest SUM(v)    the sum of all lanes, a size_t NAME NAME_TEXT
- * the table to define and its name */
+ * - VEC, a register of bytes, with LOAD FILL ZERO;
+ * - EQUAL GREATER (signed; -1 in a lane that is so), ADD SUBTRACT AND AND_NOT (a without b) OR,
+ *   SMALLER_OF (unsigned), lane by lane;
+ * - MASK(v), the top bit of each lane as an unsigned number, lowest lane lowest;
+ * - SUM(v), the sum of all lanes, a size_t;
+ * - NAME and NAME_TEXT, the table to define and its name. */
 #define WIDTH sizeof(VEC)
 /* A hit is counted by subtracting its -1; a lane overflows after 255 of them. */
 #define LANE_LIMIT 255
@@ -29,6 +31,25 @@ static size_t count_byte(const uint8_t *p, size_t len, uint8_t byte)
         count += SUM(sum);
     }
     return count + sn_scan_scalar.count_byte(p, len, byte);
+}
+
+static size_t count_at_most(const uint8_t *p, size_t len, uint8_t limit)
+{
+    const VEC wanted = FILL(limit);
+    size_t count = 0;
+
+    while (len >= WIDTH) {
+        size_t rounds = len / WIDTH < LANE_LIMIT ? len / WIDTH : LANE_LIMIT;
+        VEC sum = ZERO();
+
+        len -= rounds * WIDTH;
+        for (; rounds > 0; rounds--, p += WIDTH) {
+            VEC v = LOAD(p);
+            sum = SUBTRACT(sum, EQUAL(SMALLER_OF(v, wanted), v));
+        }
+        count += SUM(sum);
+    }
+    return count + sn_scan_scalar.count_at_most(p, len, limit);
 }
 
 /* The seven ASCII line ends are two ranges; added up to the top of the signed range, each is one
@@ -143,6 +164,7 @@ static size_t after_last_ascii_end(const uint8_t *p, size_t len)
 const struct sn_scan_width NAME = {
     .name = NAME_TEXT,
     .count_byte = count_byte,
+    .count_at_most = count_at_most,
     .count_line_ends = count_line_ends,
     .next_candidate = next_candidate,
     .after_last_ascii_end = after_last_ascii_end,

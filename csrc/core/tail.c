@@ -131,28 +131,52 @@ size_t sn_tail_kept(const struct sn_tail *tail)
     return tail->held < tail->cap ? tail->held : tail->cap;
 }
 
+/* The longest piece in one place of the `len` bytes that begin `back` bytes before the end. */
+static size_t piece_at(const struct sn_tail *tail, size_t back, size_t len,
+                       const unsigned char **piece)
+{
+    size_t begin = tail->next >= back ? tail->next - back : tail->next + tail->limit - back;
+
+    *piece = tail->ring + begin;
+    return tail->limit - begin < len ? tail->limit - begin : len;
+}
+
 /* Copies `len` bytes that begin `back` bytes before the end of the stream. */
 static void copy_from_end(const struct sn_tail *tail, size_t back, size_t len, unsigned char *out)
 {
-    size_t begin = tail->next >= back ? tail->next - back : tail->next + tail->limit - back;
-    size_t part;
+    while (len > 0) {
+        const unsigned char *piece;
+        size_t part = piece_at(tail, back, len, &piece);
 
-    if (len == 0) {
-        return;
+        memcpy(out, piece, part);
+        out += part;
+        back -= part;
+        len -= part;
     }
-    part = tail->limit - begin;
-    if (part > len) {
-        part = len;
-    }
-    memcpy(out, tail->ring + begin, part);
-    memcpy(out + part, tail->ring, len - part);
 }
 
 void sn_tail_copy(const struct sn_tail *tail, char *out)
 {
-    size_t kept = sn_tail_kept(tail);
+    sn_tail_copy_last(tail, sn_tail_kept(tail), out);
+}
 
-    copy_from_end(tail, kept, kept, (unsigned char *)out);
+void sn_tail_copy_last(const struct sn_tail *tail, size_t len, char *out)
+{
+    copy_from_end(tail, len, len, (unsigned char *)out);
+}
+
+uint64_t sn_tail_lines_in_last(const struct sn_tail *tail, size_t len)
+{
+    uint64_t lines = 0;
+
+    while (len > 0) {
+        const unsigned char *piece;
+        size_t part = piece_at(tail, len, len, &piece);
+
+        lines += sn_scan()->count_byte(piece, part, '\n');
+        len -= part;
+    }
+    return lines;
 }
 
 size_t sn_tail_cut_char(const struct sn_tail *tail)
@@ -183,13 +207,12 @@ size_t sn_tail_cut_line(const struct sn_tail *tail)
         return 0;
     }
     while (done < kept) {
-        size_t back = kept - done;
-        size_t begin = tail->next >= back ? tail->next - back : tail->next + tail->limit - back;
-        size_t part = tail->limit - begin < back ? tail->limit - begin : back;
-        const unsigned char *found = memchr(tail->ring + begin, '\n', part);
+        const unsigned char *piece;
+        size_t part = piece_at(tail, kept - done, kept - done, &piece);
+        const unsigned char *found = memchr(piece, '\n', part);
 
         if (found != NULL) {
-            done += (size_t)(found - (tail->ring + begin)) + 1;
+            done += (size_t)(found - piece) + 1;
             return done < kept ? done : sn_tail_cut_char(tail);
         }
         done += part;

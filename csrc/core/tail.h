@@ -31,6 +31,9 @@ size_t sn_tail_kept(const struct sn_tail *tail);
 /* Copies the kept bytes, oldest first, to `out`, which has room for sn_tail_kept() bytes. */
 void sn_tail_copy(const struct sn_tail *tail, char *out);
 
+/* Copies the newest `len` of the kept bytes, oldest first. */
+void sn_tail_copy_last(const struct sn_tail *tail, size_t len, char *out);
+
 /* How many of the kept bytes, from the oldest, belong to a UTF-8 character whose first byte was
  * dropped (0 to 3; 0 when nothing was dropped). Without them the rest decodes to exactly the end of
  * what the whole stream decodes to, U+FFFD for bad bytes included. */
@@ -41,5 +44,8 @@ size_t sn_tail_cut_char(const struct sn_tail *tail);
  * (one line longer than the cap, ended or not) it is sn_tail_cut_char: the end of the line is
  * shown. */
 size_t sn_tail_cut_line(const struct sn_tail *tail);
+
+/* Line ends ('\n') among the newest `len` of the kept bytes. */
+uint64_t sn_tail_lines_in_last(const struct sn_tail *tail, size_t len);
 
 #endif

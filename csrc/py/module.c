@@ -10,6 +10,8 @@ static int module_exec(PyObject *module)
         sn_py_add_box,
         sn_py_add_files,
         sn_py_add_http,
+        sn_py_add_tail_keeper,
+        sn_py_add_base64,
     };
 
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

@@ -26,5 +26,7 @@ int sn_py_add_process(PyObject *module);
 int sn_py_add_box(PyObject *module);
 int sn_py_add_files(PyObject *module);
 int sn_py_add_http(PyObject *module);
+int sn_py_add_tail_keeper(PyObject *module);
+int sn_py_add_base64(PyObject *module);
 
 #endif

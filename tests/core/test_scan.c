@@ -67,6 +67,8 @@ TEST(every_width_counts_and_finds_the_same)
                     lines_ended(exact, from, from + part, len);
             good &= scan->count_byte(exact + from, part, '\n') ==
                     plain->count_byte(exact + from, part, '\n');
+            good &= scan->count_at_most(exact + from, part, 0x85) ==
+                    plain->count_at_most(exact + from, part, 0x85);
             good &= candidate == plain->next_candidate(exact + from, len - from);
             good &=
                 scan->after_last_ascii_end(exact, from) == plain->after_last_ascii_end(exact, from);

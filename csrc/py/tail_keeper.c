@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TailKeeper: the last whole lines of a stream of any length.
+ *
+ * The keeper owns its struct sn_tail. Large pieces are taken in without the GIL, so a lock of its
+ * own keeps two threads that feed one keeper apart; it is held for one method at a time and never
+ * while Python code runs. */
+#include "py/state.h"
+
+#include "core/tail.h"
+#include "py/arguments.h"
+#include "py/errors.h"
+
+struct keeper {
+    PyObject_HEAD struct sn_tail *tail;
+    PyThread_type_lock lock;
+};
+
+static void lock(struct keeper *self)
+{
+    if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK) != PY_LOCK_ACQUIRED) {
+        /* The holder may need the GIL to finish. */
+        Py_BEGIN_ALLOW_THREADS(void) PyThread_acquire_lock(self->lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+static void unlock(struct keeper *self)
+{
+    PyThread_release_lock(self->lock);
+}
+
+static PyObject *keeper_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"max_bytes", NULL};
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct keeper *self;
+    PyObject *cap;
+    size_t max_bytes;
+    enum sn_status status;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:TailKeeper", names, &cap) ||
+        !sn_read_cap(cap, "max_bytes", &max_bytes)) {
+        return NULL;
+    }
+    self = (struct keeper *)allocate(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->lock = PyThread_allocate_lock();
+    status = self->lock != NULL ? sn_tail_new(max_bytes, &self->tail) : SN_NO_MEMORY;
+    if (status != SN_OK) {
+        Py_DECREF(self);
+        return sn_raise(status, "make a tail keeper");
+    }
+    return (PyObject *)self;
+}
+
+static void keeper_dealloc(struct keeper *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+    sn_tail_free(self->tail);
+    if (self->lock != NULL) {
+        PyThread_free_lock(self->lock);
+    }
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *keeper_feed(struct keeper *self, PyObject *object)
+{
+    Py_buffer data;
+    enum sn_status status;
+
+    if (PyObject_GetBuffer(object, &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    lock(self);
+    if ((size_t)data.len <= SN_GIL_BYTES) {
+        status = sn_tail_feed(self->tail, data.buf, (size_t)data.len);
+    } else {
+        Py_BEGIN_ALLOW_THREADS status = sn_tail_feed(self->tail, data.buf, (size_t)data.len);
+        Py_END_ALLOW_THREADS
+    }
+    unlock(self);
+    PyBuffer_Release(&data);
+    if (status != SN_OK) {
+        return sn_raise(status, "keep the tail");
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_result(struct keeper *self, PyObject *unused)
+{
+    PyObject *result;
+    size_t shown;
+
+    (void)unused;
+    lock(self);
+    shown = sn_tail_kept(self->tail) - sn_tail_cut_line(self->tail);
+    /* Runs no Python code, so the lock may be held over it. */
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)shown);
+    if (result != NULL) {
+        sn_tail_copy_last(self->tail, shown, PyBytes_AsString(result));
+    }
+    unlock(self);
+    return result;
+}
+
+enum count { TOTAL_BYTES, TOTAL_LINES, DROPPED_BYTES, DROPPED_LINES };
+
+static PyObject *keeper_count(struct keeper *self, void *closure)
+{
+    enum count wanted = (enum count)(intptr_t)closure;
+    unsigned long long answer;
+    size_t shown;
+
+    lock(self);
+    shown = sn_tail_kept(self->tail) - sn_tail_cut_line(self->tail);
+    switch (wanted) {
+    case TOTAL_BYTES:
+        answer = sn_tail_total_bytes(self->tail);
+        break;
+    case TOTAL_LINES:
+        answer = sn_tail_total_lines(self->tail);
+        break;
+    case DROPPED_BYTES:
+        answer = sn_tail_total_bytes(self->tail) - shown;
+        break;
+    case DROPPED_LINES:
+    default:
+        answer = sn_tail_total_lines(self->tail) - sn_tail_lines_in_last(self->tail, shown);
+        break;
+    }
+    unlock(self);
+    return PyLong_FromUnsignedLongLong(answer);
+}
+
+static PyMethodDef keeper_methods[] = {
+    {"feed", (PyCFunction)(void (*)(void))keeper_feed, METH_O,
+     "feed($self, data, /)\n--\n\n"
+     "Take in the next bytes of the stream: any object with a contiguous buffer."},
+    {"result", (PyCFunction)(void (*)(void))keeper_result, METH_NOARGS,
+     "result($self, /)\n--\n\n"
+     "The last whole lines of what was fed so far, at most max_bytes bytes.\n\n"
+     "When not even the last line fits, its end is given, from the beginning of a UTF-8 "
+     "character."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef keeper_properties[] = {
+    {"total_bytes", (getter)keeper_count, NULL, "Bytes fed so far.", (void *)TOTAL_BYTES},
+    {"total_lines", (getter)keeper_count, NULL, "Line ends (LF) fed so far.", (void *)TOTAL_LINES},
+    {"dropped_bytes", (getter)keeper_count, NULL, "Bytes fed that result() leaves out.",
+     (void *)DROPPED_BYTES},
+    {"dropped_lines", (getter)keeper_count, NULL, "Line ends (LF) fed that result() leaves out.",
+     (void *)DROPPED_LINES},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot keeper_slots[] = {
+    {Py_tp_doc, "TailKeeper(max_bytes)\n--\n\n"
+                "Keep the last bytes of a stream of any length in memory bounded by max_bytes.\n\n"
+                "max_bytes is an int of any size, at least 1 (ValueError). Several threads may "
+                "feed one keeper."},
+    {Py_tp_new, (void *)keeper_new},
+    {Py_tp_dealloc, (void *)keeper_dealloc},
+    {Py_tp_methods, keeper_methods},
+    {Py_tp_getset, keeper_properties},
+    {0, NULL},
+};
+
+static PyType_Spec keeper_spec = {
+    .name = "sandbox_native._sandbox_native.TailKeeper",
+    .basicsize = sizeof(struct keeper),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = keeper_slots,
+};
+
+int sn_py_add_tail_keeper(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &keeper_spec, NULL);
+    int result;
+
+    if (type == NULL) {
+        return -1;
+    }
+    result = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return result;
+}
