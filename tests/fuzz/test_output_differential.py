@@ -83,7 +83,7 @@ NUMBERS = st.one_of(
     st.integers(),
     st.sampled_from([2**63 - 1, 2**63, 2**64, 2**64 + 1, -(2**64), 10**30]),
 )
-QUICK = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_every_short_file_under_every_small_cap(provider: ModuleType) -> None:
                 assert output.render_file_window(data, **caps) == provider.render_file_window(data, **caps)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=1200, deadline=None)
 @given(
     st.one_of(
         st.integers(),
