@@ -11,8 +11,9 @@ export SANDBOX_NATIVE_WERROR := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bubblewrap python3-venv python3-dev
-# What only the tests and the linter need: a guest like Alpine, and the formatter of the C.
+# What only the tests and the linter need: a guest like Alpine, the formatter of the C, a program to run.
 DEV_APT_PACKAGES := busybox clang-format-14 git
+C_FILES = $(wildcard csrc/*/*.[ch] tests/core/*.[ch])
 
 .PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-parity test-asan bench lint format lock wheel clean
 
@@ -81,12 +82,15 @@ lock:
 	$(VENV)/bin/uv pip compile -q --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11 requirements-dev.in -o requirements-dev.lock
 	$(VENV)/bin/uv pip compile -q --no-emit-index-url --no-emit-find-links --no-header --no-annotate --python-version 3.11 requirements-plain.in -o requirements-plain.lock
 
-lint: build
+lint: build dev-system
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy python/sandbox_native backends
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml sandbox_native._sandbox_native
+	@clang-format-14 --dry-run -Werror $(C_FILES)
 
-format:
+format: dev-system
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	if command -v clang-format-14 >/dev/null; then clang-format-14 -i csrc/*/*.[ch] tests/core/*.[ch]; fi
+	@clang-format-14 -i $(C_FILES)
 
 clean:
 	rm -rf build dist *.egg-info python/*.egg-info python/sandbox_native/*.so python/sandbox_native/_guest
