@@ -38,9 +38,12 @@ $(PLAIN)/.stamp: requirements-plain.lock $(VENV)/.stamp
 	@touch $@
 
 # The extension and the guest program in place, seen by both environments.
-build: venv
-	@$(VENV)/bin/uv pip install -q --python $(VENV)/bin/python --no-deps --no-build-isolation -e .
-	@$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python --no-deps --no-build-isolation -e .
+build: venv $(VENV)/.built
+
+$(VENV)/.built: $(VENV)/.stamp $(PLAIN)/.stamp pyproject.toml setup.py $(wildcard csrc/*/*.[ch])
+	$(VENV)/bin/uv pip install -q --python $(VENV)/bin/python --no-deps --no-build-isolation -e .
+	$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
 
 # Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
 test: test-core test-unit test-net test-fuzz test-airflow test-parity
@@ -93,4 +96,4 @@ format: dev-system
 	@clang-format-14 -i $(C_FILES)
 
 clean:
-	rm -rf build dist *.egg-info python/*.egg-info python/sandbox_native/*.so python/sandbox_native/_guest
+	rm -rf build dist *.egg-info python/*.egg-info python/sandbox_native/*.so python/sandbox_native/_guest $(VENV)/.built
