@@ -325,9 +325,45 @@ static bool drain(struct sn_lane *lane)
     return true;
 }
 
+/* Lets the oldest of the draining lanes move on, at each use of the client, since nothing else
+ * would. Returns it if it is free now. */
+static struct sn_lane *take_drained(struct sn_client *client)
+{
+    struct sn_lane *lane;
+
+    (void)pthread_mutex_lock(&client->lock);
+    lane = client->draining;
+    if (lane != NULL) {
+        client->draining = lane->queue_next;
+        client->draining_count--;
+    }
+    (void)pthread_mutex_unlock(&client->lock);
+    if (lane == NULL || drain(lane)) {
+        return lane;
+    }
+    (void)pthread_mutex_lock(&client->lock);
+    lane->queue_next = client->draining;
+    client->draining = lane;
+    client->draining_count++;
+    (void)pthread_mutex_unlock(&client->lock);
+    return NULL;
+}
+
+/* Called with the client's lock held. The lane used last has the freshest connection. */
+static struct sn_lane *take_idle_locked(struct sn_client *client)
+{
+    struct sn_lane *lane = client->idle;
+
+    if (lane != NULL) {
+        client->idle = lane->queue_next;
+        client->idle_count--;
+    }
+    return lane;
+}
+
 enum sn_status sn_client_take(struct sn_client *client, struct sn_lane **out, const char **why)
 {
-    struct sn_lane *lane = NULL, *waiting = NULL;
+    struct sn_lane *lane, *drained;
     enum sn_status status;
 
     *out = NULL;
@@ -337,45 +373,33 @@ enum sn_status sn_client_take(struct sn_client *client, struct sn_lane **out, co
     if (client->curl == NULL) {
         client->curl = sn_curl_load(why);
     }
-    if (client->curl == NULL) {
-        (void)pthread_mutex_unlock(&client->lock);
-        return SN_CLOSED;
-    }
-    status = make_share_locked(client);
-    if (status == SN_OK && client->idle != NULL) {
-        lane = client->idle; /* the last one given back: its connection is the freshest */
-        client->idle = lane->queue_next;
-        client->idle_count--;
-    } else if (status == SN_OK && client->draining != NULL) {
-        waiting = client->draining;
-        client->draining = waiting->queue_next;
-        client->draining_count--;
-    }
+    status = client->curl != NULL ? make_share_locked(client) : SN_CLOSED;
     (void)pthread_mutex_unlock(&client->lock);
     if (status != SN_OK) {
         return status;
     }
-    if (waiting != NULL && drain(waiting)) {
-        lane = waiting;
-        waiting = NULL;
+    drained = take_drained(client);
+    (void)pthread_mutex_lock(&client->lock);
+    lane = take_idle_locked(client);
+    (void)pthread_mutex_unlock(&client->lock);
+    if (lane == NULL) {
+        lane = drained;
+    } else if (drained != NULL) {
+        sn_client_give_back(client, drained);
     }
     if (lane == NULL) {
         lane = new_lane(client);
+        if (lane == NULL) {
+            return SN_NO_MEMORY;
+        }
         (void)pthread_mutex_lock(&client->lock);
-        if (lane != NULL) {
-            lane->all_next = client->all;
-            client->all = lane;
-            client->lanes++;
-        }
-        if (waiting != NULL) {
-            waiting->queue_next = client->draining;
-            client->draining = waiting;
-            client->draining_count++;
-        }
+        lane->all_next = client->all;
+        client->all = lane;
+        client->lanes++;
         (void)pthread_mutex_unlock(&client->lock);
     }
     *out = lane;
-    return lane != NULL ? SN_OK : SN_NO_MEMORY;
+    return SN_OK;
 }
 
 /* Called with the client's lock held. */

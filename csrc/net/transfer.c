@@ -402,8 +402,14 @@ static void fail_by_curl(struct sn_transfer *transfer, CURLcode code)
     struct sn_lane *lane = transfer->lane;
     enum sn_net_kind kind = sn_net_kind_of_curl((int)code);
     const char *text = lane->curl->easy_strerror(code);
-    bool own_words = kind == SN_NET_RESOLVE || kind == SN_NET_CONNECT || kind == SN_NET_TLS ||
-                     kind == SN_NET_PROXY || kind == SN_NET_CONNECT_TIMEOUT;
+    bool own_words;
+
+    if (!transfer->outcome->sent && transfer->request->proxy != NULL &&
+        (kind == SN_NET_RECEIVE || kind == SN_NET_SEND || kind == SN_NET_PROTOCOL)) {
+        kind = SN_NET_PROXY; /* before the request is sent, only a proxy is talked to */
+    }
+    own_words = kind == SN_NET_RESOLVE || kind == SN_NET_CONNECT || kind == SN_NET_TLS ||
+                kind == SN_NET_PROXY || kind == SN_NET_CONNECT_TIMEOUT;
 
     if (own_words && lane->error[0] != '\0') {
         text = lane->error;
@@ -434,7 +440,8 @@ static void finish(struct sn_transfer *transfer, CURLcode code)
     }
     if (code == CURLE_OK) {
         if (!transfer->answer->head.complete) {
-            sn_net_fail(outcome, SN_NET_PROTOCOL, "the answer has no complete head");
+            sn_net_fail(outcome, SN_NET_RECEIVE,
+                        "the connection ended within the head of the answer");
         } else if (is_success(transfer->answer) && transfer->sink->end != NULL) {
             (void)transfer->sink->end(transfer->sink->ctx, outcome);
         }
@@ -520,11 +527,15 @@ static bool run_between(struct sn_transfer *transfer)
     enum sn_flow flow = SN_FLOW_ON;
 
     if (transfer->sink->between != NULL && !transfer->done) {
+        int64_t before = sn_clock_now();
+
         flow = transfer->sink->between(transfer->sink->ctx);
         if (is_forked(transfer)) {
             return false;
         }
-        transfer->progress_ns = transfer->progress_ns > 0 ? sn_clock_now() : 0;
+        if (transfer->progress_ns > 0) { /* the peer cannot be blamed for this time */
+            transfer->progress_ns += sn_clock_now() - before;
+        }
     }
     if (flow == SN_FLOW_DONE) {
         transfer->done = true;

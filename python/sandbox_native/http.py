@@ -274,6 +274,9 @@ class Client:
     ) -> Answer:
         """Make one request and return its answer, whatever its status.
 
+        For what describes itself, such as JSON. A body without a length that ends with its connection may be
+        a cut one: the content of files is fetched by :meth:`download`, which refuses such.
+
         :param deadline: when to give up, a value of ``time.monotonic()``.
         :param body: bytes, or pieces one after another; sent with a Content-Length.
         :param stall: seconds without a byte in either direction after which the connection counts as dead.
