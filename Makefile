@@ -78,6 +78,14 @@ test-asan: build dev-system
 bench: build
 	$(BIN)/python tests/bench/run.py
 
+# The wheel, built from the sdist in an environment of its own and tried in a clean one.
+wheel: venv
+	rm -rf dist build/wheel-trial
+	SANDBOX_NATIVE_WERROR=0 $(BIN)/python -m build --installer uv
+	$(PYTHON) -m venv build/wheel-trial
+	$(BIN)/uv pip install -q --python build/wheel-trial/bin/python --no-index dist/*.whl
+	cd build/wheel-trial && bin/python -I -c "from sandbox_native import output, registry; print(output.format_size(1 << 20)); b = registry.backend('local'); s = b.create(); print(b.run_command(s, 'echo from a wheel', timeout=10, max_output_bytes=100).stdout, end=''); b.destroy(s)"
+
 demo: build
 	$(BIN)/python tests/airflow/demo/run.py
 
