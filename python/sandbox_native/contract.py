@@ -37,8 +37,9 @@ from sandbox_native._tags import (
 from sandbox_native.names import new_sandbox_name as _new_sandbox_name  # noqa: F401 (the provider's name)
 from sandbox_native.validate import positive_finite as _validate_positive_finite  # noqa: F401 (likewise)
 
-_EXPORT_CHUNK_BYTES = 4 * 1024 * 1024
-"""Bytes that the default export reads by one command; the provider's name and value."""
+# The provider's name for it. Held about four times over while it is decoded.
+_EXPORT_CHUNK_BYTES = 3 * 1024 * 1024
+"""Bytes that the default export reads by one command."""
 _export_allowance = command_files.export_allowance
 
 __all__ = [

@@ -18,11 +18,11 @@ tools used are those of coreutils and of busybox: ``base64`` (or ``od``), ``head
 
 from __future__ import annotations
 
-import binascii
 import shlex
 from dataclasses import dataclass
 from enum import IntEnum
 
+from sandbox_native import _sandbox_native as native
 from sandbox_native._home import SandboxError
 
 BEGIN = "sandbox-native:begin"
@@ -294,7 +294,7 @@ def _octal(part: bytes) -> str:
 
 def encode(data: bytes) -> str:
     """``data`` as base64 on one line."""
-    return binascii.b2a_base64(data, newline=False).decode("ascii")
+    return native.b64encode(data).decode("ascii")
 
 
 def parse_frame(stdout: str) -> Frame:
@@ -310,9 +310,11 @@ def parse_frame(stdout: str) -> Frame:
         raise CutError
     _, encoding, stamp = stdout[begin:head_end].split(" ", 2)
     end_words = stdout[end + 1 : tail_end].split(" ", 3)
-    return Frame(
-        stamp, _decode(encoding, stdout[head_end + 1 : end]), end_words[3] if len(end_words) > 3 else ""
-    )
+    try:
+        data = _decode(encoding, stdout, head_end + 1, end)
+    except ValueError:
+        raise CutError from None
+    return Frame(stamp, data, end_words[3] if len(end_words) > 3 else "")
 
 
 def reported_size(stdout: str) -> int | None:
@@ -322,11 +324,9 @@ def reported_size(stdout: str) -> int | None:
     return int(words[2]) if len(words) > 2 and words[2].isdecimal() else None
 
 
-def _decode(encoding: str, text: str) -> bytes:
-    try:
-        if encoding == "od":
-            return bytes.fromhex(text)
-        # Some channels turn "\n" into "\r\n".
-        return binascii.a2b_base64(text.replace("\n", "").replace("\r", ""), strict_mode=True)
-    except ValueError:
-        raise CutError from None
+def _decode(encoding: str, text: str, begin: int, end: int) -> bytes:
+    if encoding == "od":
+        return bytes.fromhex(text[begin:end])
+    # Encoded whole, because a part would be one more copy; "replace" makes one byte of each character.
+    encoded = text.encode("ascii", "strict" if text.isascii() else "replace")
+    return native.b64decode(memoryview(encoded)[begin:end])

@@ -151,6 +151,20 @@ c.require_airflow_home()
 """)
 
 
+def test_the_toolset_of_the_package_is_the_one_that_fits_the_process() -> None:
+    python("""
+import airflow
+import sandbox_native
+import sandbox_native.airflow
+assert sandbox_native.SandboxToolset is sandbox_native.airflow.SandboxToolset
+""")
+    python("""
+import sandbox_native, sys
+assert sandbox_native.SandboxToolset.__module__ == "sandbox_native.toolset"
+assert "airflow" not in sys.modules
+""")
+
+
 def test_a_spec_pickled_without_airflow_opens_as_the_providers() -> None:
     made = python(
         "import pickle; from sandbox_native.contract import SandboxSpec, SandboxFileTooLargeError as L; "

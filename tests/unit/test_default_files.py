@@ -261,7 +261,8 @@ def test_a_new_file_heeds_the_umask(box: ShellBackend) -> None:
     assert stat.S_IMODE((box.root / "new").stat().st_mode) == 0o750
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o755, 0o664, 0o444])
+# Only root writes to a file without write permission, as `>` does.
+@pytest.mark.parametrize("mode", [0o600, 0o755, 0o664, *([0o444] if os.geteuid() == 0 else [])])
 @pytest.mark.parametrize("size", [10, 150_000])
 def test_an_existing_file_keeps_its_mode(box: ShellBackend, mode: int, size: int) -> None:
     target = box.root / "file"

@@ -27,9 +27,20 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert set(loaded.split()) <= {"sandbox_native", "__future__"}
 
 
-@pytest.mark.parametrize("module", ["sandbox_native", "sandbox_native.contract", "sandbox_native.registry"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sandbox_native",
+        "sandbox_native.contract",
+        "sandbox_native.output",
+        "sandbox_native.registry",
+        "sandbox_native.backends.local",
+    ],
+)
 def test_nothing_heavy_is_loaded(module: str) -> None:
-    heavy = ("airflow", "pydantic_ai", "pydantic", "asyncio", "fsspec", "upath")
+    heavy = ["airflow", "pydantic_ai", "pydantic", "fsspec", "upath", "http.client", "ssl"]
+    # What passes on cancels of a run knows asyncio, and backends are cancelled.
+    heavy += [] if ".backends." in module else ["asyncio"]
     out = in_fresh_python(
         f"import sys, {module}; "
         f"print([m for m in {heavy!r} if m in sys.modules], 'libcurl' in open('/proc/self/maps').read())"
@@ -61,6 +72,27 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_an_unknown_backend_is_refused_with_those_there_are(name: Any) -> None:
     with pytest.raises(ValueError, match=f"no backend .*known are: {', '.join(registry.names())}"):
         registry.backend(name)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_each_registered_backend_is_one_and_has_that_name(name: str) -> None:
+    cls = registry.backend_class(name)
+    assert issubclass(cls, contract.SandboxBackend)
+    assert cls.name == name
+    assert not cls.__abstractmethods__
+    # Dags are parsed on machines that have none of what a backend needs: constructors do nothing.
+    assert type(registry.backend(name)) is cls
+
+
+def test_an_option_that_a_backend_does_not_know_is_an_error() -> None:
+    with pytest.raises(TypeError):
+        registry.backend("local", colour="blue")
+
+
+def test_the_toolset_is_the_plain_one_without_airflow() -> None:
+    from sandbox_native import toolset
+
+    assert sandbox_native.SandboxToolset is toolset.SandboxToolset
 
 
 def test_this_process_has_the_own_home_and_says_how_to_get_the_other() -> None:
