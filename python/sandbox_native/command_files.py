@@ -70,8 +70,8 @@ def write_file(run: Run, path: str, content: bytes) -> None:
     """Replace or create a file, as ``>`` would, of any size.
 
     The content goes to a partial file first, in commands that fit a command line; the target changes in the
-    last of them, by a rename where that keeps its mode, owner and other names. A call that is cancelled leaves
-    the partial file, ``.sandbox-native-<token>.partial`` beside the target.
+    last of them, by a rename where that keeps its mode, owner and other names. A call that is cancelled
+    leaves the partial file, ``.sandbox-native-<token>.partial`` beside the target.
 
     :raises SandboxError: it cannot be written; the target is as it was.
     :raises SandboxTerminalError: the sandbox ended.

@@ -38,7 +38,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
     ],
 )
 def test_nothing_heavy_is_loaded(module: str) -> None:
-    heavy = ["airflow", "pydantic_ai", "pydantic", "fsspec", "upath", "http.client", "ssl"]
+    heavy = ["airflow", "pydantic_ai", "pydantic", "fsspec", "upath", "http.client"]
     # What passes on cancels of a run knows asyncio, and backends are cancelled.
     heavy += [] if ".backends." in module else ["asyncio"]
     out = in_fresh_python(
