@@ -73,7 +73,7 @@ class Secrets:
         :param end_cut: text after this may have been cut off.
         """
         spans = list(self._spans(text))
-        start = self._safe_start(spans) if start_cut else 0
+        start = self._safe_start(text, spans) if start_cut else 0
         end = self._safe_end(text) if end_cut else len(text)
         if start >= len(text):
             return ""
@@ -82,12 +82,23 @@ class Secrets:
             spans = list(_merge([*spans, (max(end, start), len(text))]))
         return self._finish(_replace(text, spans, start))
 
-    def _safe_start(self, spans: list[tuple[int, int]]) -> int:
+    def _safe_start(self, text: str, spans: list[tuple[int, int]]) -> int:
         start = max(self._longest - 1, 0)
-        for a, b in spans:
-            if a < start < b:
-                return b
-        return start
+        while True:
+            inside = next((b for a, b in spans if a < start < b), None)
+            if inside is not None:
+                start = inside
+            elif self._cuts_further(text, start):
+                start += 1
+            else:
+                return start
+
+    def _cuts_further(self, text: str, at: int) -> bool:
+        """Whether a cut there would go through one of the secrets that only their own masker knows."""
+        if self._extra is None:
+            return False
+        before, after = text[max(at - self._longest, 0) : at], text[at : at + self._longest]
+        return self._extra(before) + self._extra(after) != self._extra(before + after)
 
     def _safe_end(self, text: str) -> int:
         """Where the longest beginning of a secret that ends the text begins."""
