@@ -134,8 +134,8 @@ class Export:
         self._log = log
         self._on_published = on_published
         self._slots: list[Slot] = []
-        self._published: list[Slot] = []
-        self._stuck: list[str] = []
+        # Published, but the staging key could not be deleted: why.
+        self._stuck: dict[Slot, str] = {}
 
     def run(self) -> None:
         """Copy and publish all files, on a thread that no signal handler can raise in.
@@ -194,24 +194,28 @@ class Export:
                 slot.publish()
             except StagingLeft as e:
                 self._log.warning("Could not remove %s after publishing it", slot.staging, exc_info=True)
-                self._stuck.append(f"{slot.staging} ({sentence(e).rstrip('.')})")
+                self._stuck[slot] = sentence(e)
             except Exception as e:
                 raise _terminal(f"Could not move the export into {slot.label}: {sentence(e)}", e) from e
-            self._published.append(slot)
             self._log.info("Published %s", slot.label)
             if self._on_published is not None:
                 self._on_published(slot.label)
         if self._stuck:
             raise SandboxTerminalError(
-                "Every exported file is complete and in place, but its staging key could not be deleted."
+                "Every exported file is complete and in place, but not every staging key could be deleted: "
+                f"{next(iter(self._stuck.values()))}"
             )
 
     def _give_up(self, error: BaseException) -> None:
         """Remove what is not published, and say on ``error`` what is in place and what is left."""
-        left = [slot.staging for slot in self._slots if not self._removed(slot, error)]
-        done = [slot.label for slot in self._published]
+        for slot in self._slots:
+            if slot not in self._stuck:
+                self._remove(slot, error)
+        done = [slot.label for slot in self._slots if slot.in_place]
         facts = _facts("Already in place", done if len(done) < len(self._exports) else ())
-        facts += _facts("Left behind, to delete by hand", self._stuck + left)
+        facts += _facts(
+            "Left behind, to delete by hand", [slot.staging for slot in self._slots if slot.staging]
+        )
         if not facts:
             return
         if isinstance(error, SandboxTerminalError):
@@ -219,16 +223,12 @@ class Export:
         else:
             error.add_note(f"The export was cut short.{facts}")
 
-    def _removed(self, slot: Slot, error: BaseException) -> bool:
-        if slot in self._published:
-            return True
+    def _remove(self, slot: Slot, error: BaseException) -> None:
         try:
             slot.remove()
         except BaseException as e:
             self._log.warning("Could not remove %s after a failed export", slot.staging, exc_info=True)
             error.add_note(f"Removing {slot.staging} failed, too: {sentence(e)}")
-            return False
-        return True
 
 
 def _terminal(message: str, cause: BaseException) -> SandboxTerminalError:

@@ -41,11 +41,15 @@ def staging_name(name: str) -> str:
 
 
 class Slot(ABC):
-    """Where one file goes. Not thread-safe; no method may be called twice, but :meth:`remove`."""
+    """Where one file goes. Not thread-safe; for one file only."""
 
     def __init__(self, label: str) -> None:
         self.label = label
+        """The destination as the user knows it."""
         self.staging = ""
+        """The staging key while there is one."""
+        self.in_place = False
+        """Whether the destination is the new file."""
 
     @property
     @abstractmethod
@@ -77,7 +81,7 @@ class Slot(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the staging key and whatever else :meth:`open` made. None there is fine."""
+        """Remove the staging key, if there is one, and whatever else :meth:`open` made for it."""
 
 
 class LocalSlot(Slot):
@@ -143,6 +147,8 @@ class LocalSlot(Slot):
 
     def publish(self) -> None:
         os.replace(self.staging, self.path)
+        self.in_place = True
+        self.staging = ""
         # The rename itself has to survive a crash of the machine, where the file system can promise that.
         with contextlib.suppress(OSError):
             folder = os.open(self._parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -155,7 +161,8 @@ class LocalSlot(Slot):
         if self.staging:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.staging)
-        while self._made:
+            self.staging = ""
+        while self._made and not self.in_place:
             # Not empty: somebody else uses it by now.
             with contextlib.suppress(OSError):
                 os.rmdir(self._made.pop())
@@ -208,11 +215,14 @@ class StoreSlot(Slot):
             self._fs.mv(self.staging, self.path)
             if self._fs.exists(self.staging):
                 raise OSError(errno.EEXIST, "the store did not rename it", self.staging)
+            self.in_place = True
+            self.staging = ""
             return
         # Not the generic mv and copy: they take the name for a pattern and put files into directories.
         self._fs.cp_file(self.staging, self.path)
+        self.in_place = True
         try:
-            self._remove_file()
+            self.remove()
         except Exception as e:
             raise StagingLeft(str(e)) from e
 
@@ -222,10 +232,8 @@ class StoreSlot(Slot):
         # A store that can rename has its own; many of those cannot copy on the server.
         return type(self._fs).mv is not AbstractFileSystem.mv
 
-    def _remove_file(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self.staging)
-
     def remove(self) -> None:
         if self.staging:
-            self._remove_file()
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self.staging)
+            self.staging = ""
