@@ -7,10 +7,7 @@ import ctypes
 import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +19,6 @@ PACKAGES = (
     ("apache-airflow", "for Dags", "sandbox-native[airflow]"),
     ("apache-airflow-providers-common-ai", "for Dags", "sandbox-native[airflow]"),
 )
-USUAL_PLACES = "/usr/bin:/bin:/usr/local/bin"
-"""Where the local backend looks when the PATH leads nowhere, as in a service."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Finding:
     what: str
     detail: str
     mend: str = ""
-    """The command that mends it."""
+    """What mends it, a command where there is one."""
 
 
 def doctor() -> int:
@@ -44,7 +39,7 @@ def doctor() -> int:
     for finding in findings():
         print(f"{finding.state:<8}{finding.what:<37}{finding.detail}", flush=True)
         if finding.mend:
-            print(f"{'':<8}{'':<37}mend it: {finding.mend}")
+            print(f"{'':<45}fix: {finding.mend}")
         worked = worked or (finding.what == TRIAL and finding.state == "ok")
     print()
     print(
@@ -54,7 +49,8 @@ def doctor() -> int:
     return 0 if worked else 1
 
 
-TRIAL = "a sandbox runs `true`"
+TRIAL = "sandbox"
+"""The check that counts: a sandbox was created, ran a command, and was destroyed."""
 
 
 def findings() -> Iterator[Finding]:
@@ -62,13 +58,12 @@ def findings() -> Iterator[Finding]:
     yield system()
     yield extension()
     yield guest_program()
-    yield bubblewrap()
     yield user_namespaces()
     yield seccomp()
     yield libcurl()
     for package, use, extra in PACKAGES:
         yield installed(package, use, extra)
-    yield trial()
+    yield from backend_checks("local")
 
 
 def system() -> Finding:
@@ -98,18 +93,6 @@ def guest_program() -> Finding:
         if file.read(4) != b"\x7fELF":
             return Finding("FAULT", "guest program", f"{program} is no program")
     return Finding("ok", "guest program", str(program))
-
-
-def bubblewrap() -> Finding:
-    program = shutil.which("bwrap") or shutil.which("bwrap", path=USUAL_PLACES)
-    mend = sudo("apt-get install bubblewrap")
-    if program is None:
-        return Finding("FAULT", "bubblewrap", f"there is no bwrap on the PATH, nor in {USUAL_PLACES}", mend)
-    try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout
-    except (OSError, subprocess.SubprocessError) as e:
-        return Finding("FAULT", "bubblewrap", f"{program}: {e}", mend)
-    return Finding("ok", "bubblewrap", f"{said.strip().removeprefix('bubblewrap ')} ({program})")
 
 
 def user_namespaces() -> Finding:
@@ -158,24 +141,20 @@ def installed(package: str, use: str, extra: str) -> Finding:
         return Finding("absent", package, f"only {use}", f"pip install '{extra}'")
 
 
-def trial() -> Finding:
-    """The proof: create a sandbox, run ``true`` in it, destroy it."""
+def backend_checks(name: str) -> Iterator[Finding]:
+    """What the backend finds about itself, by the function ``diagnose`` of its module."""
     from sandbox_native import registry
-    from sandbox_native.contract import SandboxError, SandboxSpec
 
-    start = time.monotonic()
     try:
-        backend = registry.backend("local")
-        sandbox = backend.create(spec=SandboxSpec())
-        try:
-            result = backend.run_command(sandbox, "true", timeout=30, max_output_bytes=4096)
-        finally:
-            backend.destroy(sandbox)
-    except (SandboxError, ImportError, OSError) as e:
-        return Finding("FAULT", TRIAL, str(e))
-    if result.exit_code or result.timed_out or result.sandbox_terminated:
-        return Finding("FAULT", TRIAL, f"{result}")
-    return Finding("ok", TRIAL, f"created, run and destroyed in {1000 * (time.monotonic() - start):.0f} ms")
+        module = sys.modules[registry.backend_class(name).__module__]
+        checks: list[tuple[str, bool, str, str]] = module.diagnose()
+    except (ImportError, OSError) as e:
+        yield Finding("FAULT", TRIAL, str(e))
+        return
+    for what, works, detail, mend in checks:
+        # A limit that holds less widely is still a limit.
+        state = "ok" if works else "limited" if what.startswith("limit ") else "FAULT"
+        yield Finding(state, what, detail, "" if works else mend)
 
 
 def knob(path: str) -> str | None:
