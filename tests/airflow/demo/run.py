@@ -12,7 +12,9 @@ import argparse
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +69,8 @@ def play(output: Path, log: Path, model: tuple[str, str] | None) -> None:
     print(f"log:    {log}\n")
     with step("Data: a year of bike rides, by the hour"):
         dataset.write(data)
+    with step("Python: matplotlib compiled, since the sandbox cannot write beside it"):
+        compile_for_sandbox()
     with ScriptedEndpoint({"analyst": analyst}) as endpoint:
         env = {
             # The script needs no way out; a real model may need the user's proxy and certificates.
@@ -96,6 +100,14 @@ def play(output: Path, log: Path, model: tuple[str, str] | None) -> None:
         faults = check.check(data, folder)
     if faults:
         raise DemoError(*faults)
+
+
+def compile_for_sandbox() -> None:
+    """Have Python write the compiled modules that the agent's program will read, once per environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        program = "import matplotlib.pyplot, matplotlib.backends.backend_agg"
+        subprocess.run([sys.executable, "-c", program], env={**env, "MPLCONFIGDIR": folder}, check=True)
 
 
 def show_run(home: AirflowHome, run_id: str) -> None:
