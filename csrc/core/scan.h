@@ -4,6 +4,7 @@
 #ifndef SN_CORE_SCAN_H
 #define SN_CORE_SCAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,8 @@ struct sn_scan_width {
     size_t (*next_candidate)(const uint8_t *p, size_t len);
     /* The index after the last of the seven ASCII line ends; 0 when there is none. */
     size_t (*after_last_ascii_end)(const uint8_t *p, size_t len);
+    /* Whether the `len` bytes at `p` are UTF-8 from a character to the end of one. */
+    bool (*valid_utf8)(const uint8_t *p, size_t len);
 };
 
 /* The widest this CPU has. The answer never changes in the life of a process. */

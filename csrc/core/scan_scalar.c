@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/scan_internal.h"
 
-#include <stdbool.h>
+#include "core/utf8.h"
 
 static size_t count_byte(const uint8_t *p, size_t len, uint8_t byte)
 {
@@ -62,6 +62,19 @@ static size_t after_last_ascii_end(const uint8_t *p, size_t len)
     return len;
 }
 
+static bool valid_utf8(const uint8_t *p, size_t len)
+{
+    bool valid = true;
+
+    while (len > 0 && valid) {
+        size_t step = sn_utf8_step(p, len, &valid);
+
+        p += step;
+        len -= step;
+    }
+    return valid;
+}
+
 const struct sn_scan_width sn_scan_scalar = {
     .name = "scalar",
     .count_byte = count_byte,
@@ -69,4 +82,5 @@ const struct sn_scan_width sn_scan_scalar = {
     .count_line_ends = count_line_ends,
     .next_candidate = next_candidate,
     .after_last_ascii_end = after_last_ascii_end,
+    .valid_utf8 = valid_utf8,
 };

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/scan_internal.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
@@ -15,6 +18,7 @@ typedef __m128i VEC;
 #define AND(a, b) _mm_and_si128(a, b)
 #define AND_NOT(a, b) _mm_andnot_si128(b, a)
 #define OR(a, b) _mm_or_si128(a, b)
+#define XOR(a, b) _mm_xor_si128(a, b)
 #define SMALLER_OF(a, b) _mm_min_epu8(a, b)
 #define MASK(v) ((unsigned)_mm_movemask_epi8(v))
 #define SUM(v) sum_bytes(v)

@@ -2,11 +2,14 @@
 /* The body of one vector width, included by the file that defines for it:
  * - VEC, a register of bytes, with LOAD FILL ZERO;
  * - EQUAL GREATER (signed; -1 in a lane that is so), ADD SUBTRACT AND AND_NOT (a without b) OR,
- *   SMALLER_OF (unsigned), lane by lane;
+ *   XOR SMALLER_OF (unsigned), lane by lane;
  * - MASK(v), the top bit of each lane as an unsigned number, lowest lane lowest;
  * - SUM(v), the sum of all lanes, a size_t;
- * - NAME and NAME_TEXT, the table to define and its name. */
+ * - NAME and NAME_TEXT, the table to define and its name;
+ * - OWN_COUNT_LINE_ENDS, if it has a better count_line_ends of its own. */
 #define WIDTH sizeof(VEC)
+/* -1 in each lane that is at least `limit`, unsigned. */
+#define AT_LEAST(v, limit) EQUAL(SMALLER_OF(v, FILL(limit)), FILL(limit))
 /* A hit is counted by subtracting its -1; a lane overflows after 255 of them. */
 #define LANE_LIMIT 255
 
@@ -90,6 +93,7 @@ static inline VEC hits_with_context(const uint8_t *p)
     return OR(ascii_hits(p), OR(next_line, separator));
 }
 
+#ifndef OWN_COUNT_LINE_ENDS
 static size_t count_line_ends(const uint8_t *p, size_t len, size_t avail)
 {
     size_t count = 0;
@@ -133,6 +137,54 @@ static size_t count_line_ends(const uint8_t *p, size_t len, size_t avail)
     }
     return count + sn_scan_scalar.count_line_ends(p, len, avail);
 }
+#endif
+
+/* Something other than 0 in each lane that shows that UTF-8 with the three bytes before it is not
+ * valid (table 3-7 of the Unicode standard). */
+static inline VEC utf8_errors(const uint8_t *p)
+{
+    VEC v = LOAD(p);
+    VEC before = LOAD(p - 1);
+    /* Bytes 80 to BF are the lowest signed numbers. */
+    VEC continues = GREATER(FILL(0xC0), v);
+    VEC expected =
+        OR(AT_LEAST(before, 0xC0), OR(AT_LEAST(LOAD(p - 2), 0xE0), AT_LEAST(LOAD(p - 3), 0xF0)));
+    VEC never = OR(EQUAL(AND(v, FILL(0xFE)), FILL(0xC0)), AT_LEAST(v, 0xF5));
+    VEC overlong = OR(AND_NOT(EQUAL(before, FILL(0xE0)), AT_LEAST(v, 0xA0)),
+                      AND_NOT(EQUAL(before, FILL(0xF0)), AT_LEAST(v, 0x90)));
+    VEC beyond = OR(AND(EQUAL(before, FILL(0xED)), AT_LEAST(v, 0xA0)),
+                    AND(EQUAL(before, FILL(0xF4)), AT_LEAST(v, 0x90)));
+
+    return OR(OR(XOR(continues, expected), never), OR(overlong, beyond));
+}
+
+static bool valid_utf8(const uint8_t *p, size_t len)
+{
+    /* Both ends are looked at in a copy, with zeros outside of the text: before it nothing is open,
+     * and after it whatever is still open is an error. */
+    uint8_t edge[3 + WIDTH] = {0};
+    VEC errors = ZERO();
+    bool open = true; /* the last register may have left a character open */
+    size_t at = 0;
+
+    if (len >= WIDTH) {
+        memcpy(edge + 3, p, WIDTH);
+        errors = utf8_errors(edge + 3);
+        for (at = WIDTH; len - at >= WIDTH; at += WIDTH) {
+            bool ascii = MASK(LOAD(p + at)) == 0;
+
+            if (open || !ascii) {
+                errors = OR(errors, utf8_errors(p + at));
+            }
+            open = !ascii;
+        }
+        memset(edge, 0, sizeof edge);
+        memcpy(edge, p + at - 3, 3);
+    }
+    memcpy(edge + 3, p + at, len - at);
+    errors = OR(errors, utf8_errors(edge + 3));
+    return MASK(EQUAL(errors, ZERO())) == MASK(EQUAL(ZERO(), ZERO()));
+}
 
 static size_t next_candidate(const uint8_t *p, size_t len)
 {
@@ -168,4 +220,5 @@ const struct sn_scan_width NAME = {
     .count_line_ends = count_line_ends,
     .next_candidate = next_candidate,
     .after_last_ascii_end = after_last_ascii_end,
+    .valid_utf8 = valid_utf8,
 };

@@ -49,25 +49,24 @@ static bool ends_with_line_end(const uint8_t *p, size_t len)
     return false;
 }
 
-void sn_show_window(const uint8_t *p, size_t len, size_t first, size_t limit, size_t max_lines,
-                    size_t max_bytes, struct sn_window *window)
+/* Takes lines from `at` on. With `repair` off the bytes are taken to be valid, which makes every
+ * line at its shortest. *next is where the first line not taken begins, *ends how many line ends
+ * lie before that. */
+static struct sn_shown take_lines(const struct sn_scan_width *scan, const uint8_t *p, size_t len,
+                                  size_t at, size_t max_lines, size_t max_bytes, bool repair,
+                                  size_t *next, size_t *ends)
 {
-    const struct sn_scan_width *scan = sn_scan();
-    struct sn_shown shown = {.plain = true};
-    size_t before;
-    size_t at = find_line(scan, p, len, first, &before);
+    struct sn_shown shown = {.begin = at, .end = at, .plain = !repair};
     bool joins_plain = true; /* the line end after the last line taken is a '\n' */
-    size_t ends = 0;         /* line ends gone over in the window */
 
-    shown.begin = shown.end = at;
-    while (at < len && before == first - 1 && shown.lines < limit && shown.lines < max_lines) {
+    *ends = 0;
+    while (at < len && shown.lines < max_lines) {
         size_t join = shown.lines > 0;
         size_t budget;
         size_t room;
         size_t line;
         size_t end_len;
         size_t size;
-        bool intact;
 
         if (shown.bytes + join > max_bytes) {
             break;
@@ -76,21 +75,44 @@ void sn_show_window(const uint8_t *p, size_t len, size_t first, size_t limit, si
         /* Repair never makes a line shorter, so only so far can its end be: the longest is 3 bytes.
          */
         room = len - at < budget + 3 ? len - at : budget + 3;
-        line = sn_next_line_end(scan, p + at, room, &end_len);
-        size = line <= budget ? sn_utf8_repaired_size(p + at, line, budget, &intact) : line;
+        size = line = sn_next_line_end(scan, p + at, room, &end_len);
+        if (repair && line <= budget) {
+            size = sn_utf8_repaired_size(p + at, line, budget);
+        }
         if (size > budget) {
             shown.cut = shown.lines == 0;
             break;
         }
-        shown.plain = shown.plain && joins_plain && intact;
+        shown.plain = shown.plain && joins_plain;
         joins_plain = end_len == 1 && p[at + line] == '\n';
         shown.bytes += size + join;
         shown.lines++;
         shown.end = at + line;
         at += line + end_len;
-        ends += end_len != 0;
+        *ends += end_len != 0;
     }
-    window->shown = shown;
-    window->total = before + ends + scan->count_line_ends(p + at, len - at, len - at) +
+    *next = at;
+    return shown;
+}
+
+void sn_show_window(const uint8_t *p, size_t len, size_t first, size_t limit, size_t max_lines,
+                    size_t max_bytes, struct sn_window *window)
+{
+    const struct sn_scan_width *scan = sn_scan();
+    size_t before;
+    size_t begin = find_line(scan, p, len, first, &before);
+    size_t ends = 0;
+    size_t next = begin;
+
+    max_lines = limit < max_lines ? limit : max_lines;
+    window->shown = (struct sn_shown){.begin = begin, .end = begin, .plain = true};
+    if (before == first - 1) {
+        window->shown = take_lines(scan, p, len, begin, max_lines, max_bytes, false, &next, &ends);
+        if (!scan->valid_utf8(p + begin, window->shown.end - begin)) {
+            window->shown =
+                take_lines(scan, p, len, begin, max_lines, max_bytes, true, &next, &ends);
+        }
+    }
+    window->total = before + ends + scan->count_line_ends(p + next, len - next, len - next) +
                     (len > 0 && !ends_with_line_end(p, len));
 }

@@ -80,19 +80,17 @@ static size_t ascii_run(const uint8_t *p, size_t len)
     return i;
 }
 
-size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit, bool *intact)
+size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit)
 {
     size_t size = 0;
     size_t i = 0;
 
-    *intact = true;
     while (i < len && size <= limit) {
         bool valid = true;
         size_t step =
             p[i] < 0x80 ? ascii_run(p + i, len - i) : sn_utf8_step(p + i, len - i, &valid);
 
         size += valid ? step : SN_UTF8_REPLACEMENT_SIZE;
-        *intact = *intact && valid;
         i += step;
     }
     return size;

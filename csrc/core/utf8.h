@@ -23,9 +23,9 @@ size_t sn_utf8_step(const uint8_t *p, size_t len, bool *valid);
 size_t sn_utf8_straddle(const uint8_t *p, size_t cut, size_t len);
 
 /* What `len` bytes at `p` take after every bad part is replaced by U+FFFD; never less than `len`.
- * Stops counting once that is over `limit`. *intact says whether all that was looked at was valid.
+ * Stops counting once that is over `limit`.
  */
-size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit, bool *intact);
+size_t sn_utf8_repaired_size(const uint8_t *p, size_t len, size_t limit);
 
 /* Copies `len` bytes at `p`, every bad part replaced by U+FFFD, to `out`. Stops before the first
  * part that does not fit in `room`. Returns how many bytes were written, which are always valid

@@ -3,9 +3,6 @@
  * gives them names and defaults. */
 #include "py/state.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "core/alloc.h"
 #include "core/text.h"
 #include "core/utf8.h"
@@ -14,6 +11,7 @@
 #include "py/text_chars.h"
 
 #define CUT_MARKER "[... earlier output truncated]\n"
+#define MARKER_SIZE (sizeof CUT_MARKER - 1)
 
 /* The text as bytes where that costs nothing: only ASCII keeps its UTF-8 form in the object. NULL
  * with no exception set when it is not ASCII, with one on failure. Borrowed from `text`. */
@@ -66,6 +64,22 @@ done:
     return part;
 }
 
+/* The marker and the part of an ASCII `text` that is shown, in one allocation: the marker is
+ * written over the end of what is cut off. The new str stays ASCII and nobody else has it yet, so
+ * it may be written to. */
+static PyObject *marked_ascii(PyObject *text, const struct sn_shown *shown)
+{
+    PyObject *result =
+        PyUnicode_Substring(text, (Py_ssize_t)(shown->begin - MARKER_SIZE), (Py_ssize_t)shown->end);
+
+    for (size_t i = 0; result != NULL && i < MARKER_SIZE; i++) {
+        if (PyUnicode_WriteChar(result, (Py_ssize_t)i, (Py_UCS4)CUT_MARKER[i]) < 0) {
+            Py_CLEAR(result);
+        }
+    }
+    return result;
+}
+
 static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     struct sn_shown shown;
@@ -115,6 +129,9 @@ static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssi
         sn_show_tail_ascii(ascii, (size_t)len, max_lines, max_bytes, &shown);
     }
 
+    if (shown.cut && shown.plain && ascii != NULL && shown.begin >= MARKER_SIZE) {
+        return marked_ascii(text, &shown);
+    }
     part = shown.plain ? plain_part(text, len, &shown) : normal_part(text, ascii, &shown);
     if (part == NULL || !(shown.cut || marked)) {
         return part;
@@ -126,39 +143,52 @@ static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssi
     return result;
 }
 
-/* What is shown of the window, with the note that leads on where lines are left. */
-static PyObject *window_text(const uint8_t *data, const struct sn_window *window, size_t first)
+/* The lines of the window. */
+static PyObject *window_lines(const uint8_t *data, const struct sn_shown *shown)
 {
-    const struct sn_shown *shown = &window->shown;
-    size_t next = first + shown->lines;
+    const uint8_t *begin = data + shown->begin;
+    size_t len = shown->end - shown->begin;
     uint8_t *buffer;
     size_t written;
     PyObject *result;
-    char note[128];
-    int note_len = 0;
 
-    if (next <= window->total) {
-        size_t left = window->total - next + 1;
-
-        note_len = snprintf(note, sizeof note, "\n[... %zu more line%s; read on with offset=%zu]",
-                            left, left != 1 ? "s" : "", next);
+    if (shown->plain) {
+        /* Found valid; only bytes that changed since would be replaced. */
+        return PyUnicode_DecodeUTF8((const char *)begin, (Py_ssize_t)len, "replace");
     }
-    buffer = sn_malloc(shown->bytes + (size_t)note_len);
+    buffer = sn_malloc(shown->bytes);
     if (buffer == NULL) {
         return PyErr_NoMemory();
     }
     if (shown->bytes <= SN_GIL_BYTES) {
-        written =
-            sn_text_write(data + shown->begin, shown->end - shown->begin, buffer, shown->bytes);
+        written = sn_text_write(begin, len, buffer, shown->bytes);
     } else {
-        Py_BEGIN_ALLOW_THREADS written =
-            sn_text_write(data + shown->begin, shown->end - shown->begin, buffer, shown->bytes);
+        Py_BEGIN_ALLOW_THREADS written = sn_text_write(begin, len, buffer, shown->bytes);
         Py_END_ALLOW_THREADS
     }
-    memcpy(buffer + written, note, (size_t)note_len);
-    result =
-        PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)(written + (size_t)note_len), NULL);
+    result = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)written, NULL);
     sn_free(buffer);
+    return result;
+}
+
+/* The lines, and the note that leads on where some are left. */
+static PyObject *window_text(const uint8_t *data, const struct sn_window *window, size_t first)
+{
+    size_t next = first + window->shown.lines;
+    PyObject *lines = window_lines(data, &window->shown);
+    PyObject *note;
+    PyObject *result = NULL;
+
+    if (lines == NULL || next > window->total) {
+        return lines;
+    }
+    note = PyUnicode_FromFormat("\n[... %zu more line%s; read on with offset=%zu]",
+                                window->total - next + 1, next != window->total ? "s" : "", next);
+    if (note != NULL) {
+        result = PyUnicode_Concat(lines, note);
+        Py_DECREF(note);
+    }
+    Py_DECREF(lines);
     return result;
 }
 
@@ -166,14 +196,15 @@ static PyObject *long_line_text(const struct sn_window *window, size_t first, si
                                 PyObject *hint, int lead_on)
 {
     char size[SN_SIZE_TEXT];
-    char next[64] = "";
 
     (void)sn_format_size(max_bytes, size);
     if (lead_on && first < window->total) {
-        (void)snprintf(next, sizeof next, " The next line is at offset=%zu.", first + 1);
+        return PyUnicode_FromFormat(
+            "Line %zu is longer than the %s output limit. %U The next line is at offset=%zu.",
+            first, size, hint, first + 1);
     }
-    return PyUnicode_FromFormat("Line %zu is longer than the %s output limit. %U%s", first, size,
-                                hint, next);
+    return PyUnicode_FromFormat("Line %zu is longer than the %s output limit. %U", first, size,
+                                hint);
 }
 
 static PyObject *render_file_window(PyObject *module, PyObject *const *args, Py_ssize_t nargs)

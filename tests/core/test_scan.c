@@ -69,6 +69,7 @@ TEST(every_width_counts_and_finds_the_same)
                     plain->count_byte(exact + from, part, '\n');
             good &= scan->count_at_most(exact + from, part, 0x85) ==
                     plain->count_at_most(exact + from, part, 0x85);
+            good &= scan->valid_utf8(exact + from, part) == plain->valid_utf8(exact + from, part);
             good &= candidate == plain->next_candidate(exact + from, len - from);
             good &=
                 scan->after_last_ascii_end(exact, from) == plain->after_last_ascii_end(exact, from);
