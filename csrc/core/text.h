@@ -23,8 +23,10 @@ struct sn_shown {
     size_t end;
     size_t lines; /* how many lines it has */
     size_t bytes; /* what it takes in UTF-8 when shown */
-    bool cut;     /* something of the text is left out */
-    bool plain;   /* it can be shown as it is: valid, and every line end in it is '\n' */
+    uint32_t
+        high;   /* every code point that is shown, or'ed: how wide they are; 0 where it is ASCII */
+    bool cut;   /* something of the text is left out */
+    bool plain; /* it can be shown as it is: valid, and every line end in it is '\n' */
 };
 
 /* --- The end of a text ------------------------------------------------------------------------
@@ -43,6 +45,7 @@ struct sn_tail_walk {
     size_t max_bytes;
     size_t at;     /* code points not walked over yet */
     size_t line;   /* bytes of the line that is walked over */
+    uint32_t high; /* its code points, or'ed */
     bool after_lf; /* the code point after `at` is a '\n', so a '\r' before it belongs to it */
     bool done;
 };

@@ -90,7 +90,9 @@ void sn_tail_walk_begin(struct sn_tail_walk *walk, size_t len, size_t max_lines,
 static void finish_line(struct sn_tail_walk *walk)
 {
     take_line(&walk->shown, walk->at, walk->line);
+    walk->shown.high |= walk->high;
     walk->line = 0;
+    walk->high = 0;
 }
 
 /* Goes over the line end `c` before walk->at. */
@@ -124,6 +126,7 @@ static void walk_run(struct sn_tail_walk *walk, const uint32_t *block, size_t *l
     size_t budget = 0;
     size_t line = walk->line;
     size_t i = *left;
+    uint32_t high = walk->high;
     bool surrogates = false;
 
     (void)budget_of(&walk->shown, walk->max_lines, walk->max_bytes, &budget);
@@ -135,11 +138,13 @@ static void walk_run(struct sn_tail_walk *walk, const uint32_t *block, size_t *l
             break;
         }
         surrogates = surrogates || sn_is_surrogate(block[i - 1]);
+        high |= block[i - 1];
         line += size;
         i--;
     }
     walk->at -= *left - i;
     walk->line = line;
+    walk->high = high;
     walk->shown.plain = walk->shown.plain && !surrogates;
     walk->after_lf = false;
     *left = i;

@@ -3,6 +3,8 @@
  * gives them names and defaults. */
 #include "py/state.h"
 
+#include <string.h>
+
 #include "core/alloc.h"
 #include "core/text.h"
 #include "core/utf8.h"
@@ -39,44 +41,70 @@ static PyObject *plain_part(PyObject *text, Py_ssize_t len, const struct sn_show
     return PyUnicode_Substring(text, (Py_ssize_t)shown->begin, (Py_ssize_t)shown->end);
 }
 
-/* The same with its line ends made '\n' and surrogates replaced. */
-static PyObject *normal_part(PyObject *text, const uint8_t *ascii, const struct sn_shown *shown)
+/* The same with its line ends made '\n' and surrogates replaced, after the marker if `marked`. */
+static PyObject *normal_part(PyObject *text, const uint8_t *ascii, const struct sn_shown *shown,
+                             bool marked)
 {
-    uint8_t *buffer;
+    size_t before = marked ? MARKER_SIZE : 0;
+    /* sn_chars_write wants 4 bytes more. */
+    uint8_t *buffer = sn_malloc(before + shown->bytes + 4);
     size_t written = 0;
-    PyObject *part = NULL;
+    PyObject *result = NULL;
 
-    /* sn_text_write_block may write 4 bytes beyond its last code point before it is known not to.
-     */
-    buffer = sn_malloc(shown->bytes + 4);
     if (buffer == NULL) {
         return PyErr_NoMemory();
     }
+    memcpy(buffer, CUT_MARKER, before);
     if (ascii != NULL) {
-        written =
-            sn_text_write(ascii + shown->begin, shown->end - shown->begin, buffer, shown->bytes);
-    } else if (sn_chars_write(text, shown->begin, shown->end, buffer, &written) < 0) {
+        written = sn_text_write(ascii + shown->begin, shown->end - shown->begin, buffer + before,
+                                shown->bytes);
+    } else if (sn_chars_write(text, shown->begin, shown->end, buffer + before, &written) < 0) {
         goto done;
     }
-    part = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)written, NULL);
+    result = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)(before + written), NULL);
 done:
     sn_free(buffer);
-    return part;
+    return result;
 }
 
-/* The marker and the part of an ASCII `text` that is shown, in one allocation: the marker is
- * written over the end of what is cut off. The new str stays ASCII and nobody else has it yet, so
- * it may be written to. */
-static PyObject *marked_ascii(PyObject *text, const struct sn_shown *shown)
+/* The width of a str with such code points, as CPython chooses it (PEP 393). */
+static int width_of(uint32_t high)
 {
-    PyObject *result =
-        PyUnicode_Substring(text, (Py_ssize_t)(shown->begin - MARKER_SIZE), (Py_ssize_t)shown->end);
+    return high < 0x80 ? 0 : high < 0x100 ? 1 : high < 0x10000 ? 2 : 3;
+}
 
-    for (size_t i = 0; result != NULL && i < MARKER_SIZE; i++) {
-        if (PyUnicode_WriteChar(result, (Py_ssize_t)i, (Py_UCS4)CUT_MARKER[i]) < 0) {
-            Py_CLEAR(result);
+/* The marker before the part that is shown. Most often in one allocation: the part is taken out
+ * together with as much of what is cut off before it, and the marker is written over that. The new
+ * str is nobody else's yet, so it may be written to; but its width must be that of what it holds in
+ * the end, or it would not equal another str with the same text. */
+static PyObject *marked_part(PyObject *text, bool ascii, const struct sn_shown *shown)
+{
+    size_t begin = shown->begin - MARKER_SIZE;
+    uint32_t cut = 0;
+    PyObject *part;
+    PyObject *marker;
+    PyObject *result;
+
+    /* More than as much: of a whole str the part would be the str itself. */
+    if (shown->begin > MARKER_SIZE) {
+        if (!ascii && sn_chars_or(text, begin, shown->begin, &cut) < 0) {
+            return NULL;
+        }
+        if (width_of(cut | shown->high) == width_of(shown->high)) {
+            result = PyUnicode_Substring(text, (Py_ssize_t)begin, (Py_ssize_t)shown->end);
+            for (size_t i = 0; result != NULL && i < MARKER_SIZE; i++) {
+                if (PyUnicode_WriteChar(result, (Py_ssize_t)i, (Py_UCS4)CUT_MARKER[i]) < 0) {
+                    Py_CLEAR(result);
+                }
+            }
+            return result;
         }
     }
+    part = PyUnicode_Substring(text, (Py_ssize_t)shown->begin, (Py_ssize_t)shown->end);
+    marker = PyUnicode_FromString(CUT_MARKER);
+    result = part != NULL && marker != NULL ? PyUnicode_Concat(marker, part) : NULL;
+    Py_XDECREF(marker);
+    Py_XDECREF(part);
     return result;
 }
 
@@ -84,9 +112,6 @@ static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssi
 {
     struct sn_shown shown;
     PyObject *text;
-    PyObject *part;
-    PyObject *marker;
-    PyObject *result;
     const uint8_t *ascii;
     Py_ssize_t len;
     size_t max_lines;
@@ -129,18 +154,11 @@ static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssi
         sn_show_tail_ascii(ascii, (size_t)len, max_lines, max_bytes, &shown);
     }
 
-    if (shown.cut && shown.plain && ascii != NULL && shown.begin >= MARKER_SIZE) {
-        return marked_ascii(text, &shown);
+    marked = marked || shown.cut;
+    if (!shown.plain) {
+        return normal_part(text, ascii, &shown, marked);
     }
-    part = shown.plain ? plain_part(text, len, &shown) : normal_part(text, ascii, &shown);
-    if (part == NULL || !(shown.cut || marked)) {
-        return part;
-    }
-    marker = PyUnicode_FromString(CUT_MARKER);
-    result = marker != NULL ? PyUnicode_Concat(marker, part) : NULL;
-    Py_XDECREF(marker);
-    Py_DECREF(part);
-    return result;
+    return marked ? marked_part(text, ascii != NULL, &shown) : plain_part(text, len, &shown);
 }
 
 /* The lines of the window. */

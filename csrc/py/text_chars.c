@@ -129,6 +129,21 @@ int sn_chars_write(PyObject *text, size_t begin, size_t end, uint8_t *out, size_
     return result;
 }
 
+int sn_chars_or(PyObject *text, size_t begin, size_t end, uint32_t *bits)
+{
+    uint32_t block[64];
+
+    if (end - begin > sizeof block / sizeof block[0] ||
+        take(text, begin, end, block, sizeof block / sizeof block[0]) < 0) {
+        return -1;
+    }
+    *bits = 0;
+    for (size_t i = 0; i < end - begin; i++) {
+        *bits |= block[i];
+    }
+    return 0;
+}
+
 PyObject *sn_chars_repaired(PyObject *text, size_t end)
 {
     uint32_t *block = new_block(end);

@@ -21,6 +21,9 @@ int sn_chars_show_head(PyObject *text, size_t max_lines, size_t max_bytes, struc
  * `out` has room for what they take and 4 bytes more. */
 int sn_chars_write(PyObject *text, size_t begin, size_t end, uint8_t *out, size_t *written);
 
+/* The code points from `begin` to `end`, 64 at most, or'ed. */
+int sn_chars_or(PyObject *text, size_t begin, size_t end, uint32_t *bits);
+
 /* The first `end` code points with U+FFFD for each lone surrogate. New reference, NULL on failure.
  */
 PyObject *sn_chars_repaired(PyObject *text, size_t end);

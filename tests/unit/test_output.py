@@ -59,6 +59,21 @@ class TestTruncateOutput:
     def test_a_surrogate_outside_of_what_is_shown_does_no_harm(self) -> None:
         assert tail("\ud800\n" * 5000 + "é", 2, 100) == MARKER + "\ufffd\né"
 
+    @pytest.mark.parametrize("character", ["x", "é", "ж", "😀"])
+    @pytest.mark.parametrize("before", ["a", "é", "ж", "😀"])
+    def test_the_result_equals_another_str_with_the_same_text(self, before: str, character: str) -> None:
+        for cut in (0, 1, 29, 30, 31, 32, 100):
+            for shown in (character * 5, "", "\n\n"):
+                text = before * cut + "\n" + shown + "\n"
+                lines = len(shown.splitlines()) or 1
+                result = tail(text, lines)
+                wanted = "".join([MARKER, *("\n".join(shown.splitlines()))])
+                assert result == wanted
+                assert hash(result) == hash(wanted)
+                assert sys.getsizeof(result) == sys.getsizeof(wanted)
+                # What was given is as it was.
+                assert text == "".join([before * cut, "\n", shown, "\n"])
+
     def test_nul_passes_through(self) -> None:
         assert tail("a\0b\n\0é") == "a\0b\n\0é"
 
