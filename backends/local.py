@@ -426,7 +426,12 @@ class LocalSandboxBackend(SandboxBackend):
         _whole(max_bytes, "max_bytes", 1)
         allowance = max(_FILE_TIMEOUT, max_bytes / _EXPORT_MIN_RATE)
         with self._opened(sandbox, path, "export") as (fd, _):
-            before = native.file_stamp(fd)
+            try:
+                before = native.file_stamp(fd, True)
+            except TimeoutError as e:
+                raise SandboxError(
+                    f"{path!r} changed while it was exported: something in the sandbox still writes to it."
+                ) from e
             if before[0] > max_bytes:
                 raise SandboxFileTooLargeError(path, before[0], max_bytes)
             try:
@@ -436,7 +441,7 @@ class LocalSandboxBackend(SandboxBackend):
                     f"Exporting {path!r} took longer than the {allowance:g}s allowed for a file of up to "
                     f"{max_bytes} bytes."
                 ) from e
-            after = native.file_stamp(fd)
+            after = native.file_stamp(fd, False)
             if after[0] > max_bytes:
                 raise SandboxFileTooLargeError(path, after[0], max_bytes)
             if before != after or copied != before[0]:

@@ -15,7 +15,6 @@
 
 /* Between two looks at deadline and cancel. */
 #define STEP (8U << 20)
-#define RACY_NS 20000000
 
 static int is_kernel_filesystem(int fd)
 {
@@ -84,22 +83,33 @@ enum sn_status sn_file_check(int fd, int for_writing, enum sn_file_kind *kind,
 enum sn_status sn_file_stamp(int fd, struct sn_file_stamp *stamp)
 {
     struct stat info;
-    struct timespec now;
 
-    for (int again = 0; again < 2; again++) {
-        if (fstat(fd, &info) < 0) {
+    if (fstat(fd, &info) < 0) {
+        return SN_SYSTEM;
+    }
+    fill(stamp, &info);
+    return SN_OK;
+}
+
+enum sn_status sn_file_settled(int fd, struct sn_file_stamp *stamp)
+{
+    const int64_t rest = (int64_t)SN_SETTLED_MS * 1000000;
+
+    for (int look = 0; look < 1000 / SN_SETTLED_MS; look++) {
+        struct timespec now;
+        if (sn_file_stamp(fd, stamp) != SN_OK) {
             return SN_SYSTEM;
         }
-        fill(stamp, &info);
         (void)clock_gettime(CLOCK_REALTIME, &now);
         int64_t age = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - stamp->mtime_ns;
-        if (age < 0 || age > RACY_NS) {
-            break;
+        /* A time in the future was set by hand; the next change sets it back to now. */
+        if (age < 0 || age > rest) {
+            return SN_OK;
         }
-        struct timespec pause = {.tv_nsec = RACY_NS - age};
+        struct timespec pause = {.tv_nsec = rest - age + 1000000};
         (void)nanosleep(&pause, NULL);
     }
-    return SN_OK;
+    return SN_TIMED_OUT;
 }
 
 enum sn_status sn_file_read(int fd, char *data, size_t room, size_t *got)

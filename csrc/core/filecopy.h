@@ -26,9 +26,15 @@ struct sn_file_stamp {
 SN_WARN_UNUSED enum sn_status sn_file_check(int fd, int for_writing, enum sn_file_kind *kind,
                                             struct sn_file_stamp *stamp);
 
-/* Size and time of last change. A change within the clock's granularity of the answer would not
- * show in it, so a file changed just now is looked at again a moment later (up to 20 ms). */
+/* Size and time of last change, now. */
 SN_WARN_UNUSED enum sn_status sn_file_stamp(int fd, struct sn_file_stamp *stamp);
+
+/* The same once nobody has changed the file for SN_SETTLED_MS, which is longer than a tick of the
+ * clock that stamps it: a later change then shows in the stamp. SN_TIMED_OUT when it does not come
+ * to rest within a second. */
+SN_WARN_UNUSED enum sn_status sn_file_settled(int fd, struct sn_file_stamp *stamp);
+
+#define SN_SETTLED_MS 20
 
 /* How a long copy is watched. */
 struct sn_watch {

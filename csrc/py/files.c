@@ -77,19 +77,22 @@ static PyObject *replace_content(PyObject *module, PyObject *args)
 
 PyDoc_STRVAR(
     stamp_doc,
-    "file_stamp(fd)\n--\n\n(size, mtime in ns) of a file that nobody changed in this very moment.");
+    "file_stamp(fd, settled)\n--\n\n"
+    "(size, mtime in ns) of a file; with `settled` once it has not been changed for a moment,\n"
+    "TimeoutError when it does not come to rest within a second.");
 
 static PyObject *file_stamp(PyObject *module, PyObject *args)
 {
-    int fd;
+    int fd, settled;
     struct sn_file_stamp stamp;
     enum sn_status status;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "i", &fd)) {
+    if (!PyArg_ParseTuple(args, "ip", &fd, &settled)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = sn_file_stamp(fd, &stamp);
+    Py_BEGIN_ALLOW_THREADS status =
+        settled ? sn_file_settled(fd, &stamp) : sn_file_stamp(fd, &stamp);
     Py_END_ALLOW_THREADS if (status != SN_OK)
     {
         return sn_raise(status, "look at a file");
