@@ -163,6 +163,11 @@ static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last,
         return SN_OK;
     }
     out->unkilled = !last.call(last.context);
+    if (!out->unkilled) {
+        /* All are dying. The runner, where it lives, says when they are gone. */
+        drain->deadline = sn_clock_now() + (int64_t)SN_KILL_WAIT_MS * 1000000;
+        (void)!sn_drain_reply(drain, &reply);
+    }
     return SN_OK;
 }
 

@@ -46,18 +46,24 @@ static void reap(struct init *self)
     }
 }
 
-/* Every command of the sandbox. With two uids the runners live on and report. */
-static void kill_all(const struct init *self)
+/* Every command of the sandbox, and the answer that it is done. With two uids the runners live on
+ * and report. */
+static void kill_all(const struct init *self, int call)
 {
-    if (!self->config.two_uids) {
-        (void)kill(-1, SIGKILL);
-        return;
-    }
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (sn_identity_drop(&self->config) == 0) {
-            (void)kill(-1, SIGKILL);
+    pid_t pid = 0;
+
+    if (self->config.two_uids) {
+        pid = fork();
+        if (pid == 0 && sn_identity_drop(&self->config) < 0) {
+            _exit(1);
         }
+    }
+    if (pid == 0) {
+        /* Never the caller itself; atomic, so no fork gets around it. */
+        (void)kill(-1, SIGKILL);
+        (void)sn_wire_reply(call, SN_REPLY_KILLED, 0, 0, -1);
+    }
+    if (pid == 0 && self->config.two_uids) {
         _exit(0);
     }
 }
@@ -93,8 +99,7 @@ static int take_call(struct init *self)
         return status == SN_INVALID ? 0 : -1;
     }
     if (call.op == SN_GUEST_KILL_ALL && nfds == 1) {
-        kill_all(self);
-        (void)sn_wire_reply(fds[0], SN_REPLY_KILLED, 0, 0, -1);
+        kill_all(self, fds[0]);
     } else if (nfds > 0) {
         pid_t pid = self->nhandlers < MAX_HANDLERS ? fork() : -1;
         if (pid == 0) {
