@@ -46,24 +46,39 @@ static void reap(struct init *self)
     }
 }
 
-/* Every command of the sandbox, and the answer that it is done. With two uids the runners live on
- * and report. */
-static void kill_all(const struct init *self, int call)
+/* With one uid, kill(-1) takes the handlers along and all that is left comes to PID 1 to be reaped.
+ * Dying takes milliseconds; the bound is for what cannot die. */
+static void wait_for_nobody(struct init *self)
 {
-    pid_t pid = 0;
+    struct pollfd wake = {.fd = self->signals, .events = POLLIN};
 
-    if (self->config.two_uids) {
-        pid = fork();
-        if (pid == 0 && sn_identity_drop(&self->config) < 0) {
-            _exit(1);
+    for (int turn = 0; turn < 200; turn++) {
+        siginfo_t unused;
+        reap(self);
+        if (waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) < 0) {
+            return; /* no child is left */
         }
+        (void)poll(&wake, 1, 10);
     }
-    if (pid == 0) {
-        /* Never the caller itself; atomic, so no fork gets around it. */
+}
+
+/* Kills every command of the sandbox and answers when it is done. With two uids a child does it
+ * under the uid of the commands, so the runners live on and report. kill(-1) spares the caller and
+ * is atomic: no fork gets around it. */
+static void kill_all(struct init *self, int call)
+{
+    if (!self->config.two_uids) {
         (void)kill(-1, SIGKILL);
+        wait_for_nobody(self);
         (void)sn_wire_reply(call, SN_REPLY_KILLED, 0, 0, -1);
+        return;
     }
-    if (pid == 0 && self->config.two_uids) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (sn_identity_drop(&self->config) == 0) {
+            (void)kill(-1, SIGKILL);
+            (void)sn_wire_reply(call, SN_REPLY_KILLED, 0, 0, -1);
+        }
         _exit(0);
     }
 }

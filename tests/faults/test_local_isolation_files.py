@@ -165,9 +165,8 @@ def test_a_hard_link_to_the_system_tree_cannot_be_made(box: Sandbox) -> None:
 
 
 def test_planted_links_lead_to_the_sandboxs_own_files(box: Sandbox, secret: Path) -> None:
-    box.sh(
-        f"rm -rf p; mkdir p; cd p; ln -s {secret} file; ln -s {secret.parent} dir; ln -s / root; ln -s /etc etc"
-    )
+    box.sh(f"rm -rf p; mkdir p; cd p; ln -s {secret} file; ln -s {secret.parent} dir; ln -s /etc etc")
+    box.sh("ln -s / p/root")
     for path in ("p/file", "p/dir/secret", f"p/root{secret}", f"p/../../../../../..{secret}"):
         with pytest.raises(SandboxError):
             box.read(path)

@@ -17,7 +17,7 @@ BOMBS = [
     'b() { setsid bash -c "$(declare -f b); b & b & sleep 300" & }; export -f b; b; b; sleep 300',
     'python3 -c "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"',
     'python3 -c "import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass"',
-    "python3 -c 'import threading as t, time\nwhile 1: t.Thread(target=time.sleep, args=(9,)).start()'; sleep 300",
+    "python3 -c 'import threading as t,time\nwhile 1: t.Thread(target=time.sleep,args=(9,)).start()';sleep 9",
 ]
 
 

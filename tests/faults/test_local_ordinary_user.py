@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -42,21 +43,24 @@ def closed_home(path: str) -> tuple[str, str]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(os.geteuid() != 0, reason="this run is an ordinary user's already")
-def test_all_of_it_as_an_ordinary_user(
-    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scratch = tmp_path_factory.mktemp("ordinary")
-    for folder in (scratch, *scratch.parents[:2]):
-        folder.chmod(0o755)
-    work = scratch / "work"
-    work.mkdir()
-    shutil.chown(work, "nobody", "nogroup")
+def test_all_of_it_as_an_ordinary_user(capsys: pytest.CaptureFixture[str]) -> None:
     files = [*TESTS.glob("unit/test_local_*.py"), *HERE.glob("test_local_isolation_*.py")]
-    pytest_line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={work}/tmp"]
-    script = ["unshare", "--mount", "--propagation", "private", "bash", "-c", PRIVATE, "ordinary"]
-    command = [*script, *closed_home(sys.executable), *pytest_line, *map(str, sorted(files))]
-    environment = {**os.environ, "HOME": str(work), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(work)}
-    done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True)
+    # pytest's own temporary folders are for their owner alone.
+    with tempfile.TemporaryDirectory() as work:
+        shutil.chown(work, "nobody", "nogroup")
+        pytest_line = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={work}/tmp",
+        ]
+        script = ["unshare", "--mount", "--propagation", "private", "bash", "-c", PRIVATE, "ordinary"]
+        command = [*script, *closed_home(sys.executable), *pytest_line, *map(str, sorted(files))]
+        environment = {**os.environ, "HOME": work, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": work}
+        done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True)
     with capsys.disabled():
         print(f"\nas an ordinary user: {done.stdout.splitlines()[-1] if done.stdout else done.stderr}")
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-5000:]
