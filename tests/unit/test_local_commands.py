@@ -213,7 +213,8 @@ def test_the_smallest_timeout_is_a_timeout(box: Sandbox) -> None:
 
 
 def test_a_cancelled_call_kills_the_tree(box: Sandbox) -> None:
-    call = calls.start(lambda: box.run("setsid sleep 77777 & sleep 77778"))
+    call = calls.prepare(lambda: box.run("setsid sleep 77777 & sleep 77778"))
+    call.start()
     assert eventually(lambda: len(box.processes()) >= 2)
     call.cancel()
     with pytest.raises(calls.CallCancelled):

@@ -209,7 +209,8 @@ def test_a_cancelled_export_stops(box: Sandbox) -> None:
             time.sleep(0.01)
 
     out = Hooked(wait_for_cancel)
-    call = calls.start(lambda: export(box, "file", out))
+    call = calls.prepare(lambda: export(box, "file", out))
+    call.start()
     assert started.wait(60)
     call.cancel()
     with pytest.raises(calls.CallCancelled):

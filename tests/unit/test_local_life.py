@@ -356,7 +356,8 @@ def test_a_worker_killed_while_a_sandbox_starts_leaves_nothing(delay: float, tmp
 def test_a_cancelled_create_leaves_nothing() -> None:
     backend = LocalSandboxBackend()
     for _ in range(10):
-        call = calls.start(backend.create)
+        call = calls.prepare(backend.create)
+        call.start()
         time.sleep(0.003)
         call.cancel()
         with contextlib.suppress(calls.CallCancelled):
