@@ -348,3 +348,35 @@ async def test_fault_35_a_cancelled_command_of_a_real_sandbox_ends_with_its_tree
             await asyncio.wait_for(task, GUARD)
         assert tasks_inside(marker) == []
         assert await toolset.call_tool("run_command", {"command": "echo on"}, CTX, CTX) == "[stdout]\non"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_cancelled_export_of_a_real_sandbox_leaves_nothing(times: int, tmp_path: Path) -> None:
+    backend = local_backend()
+    destroyed: list[str] = []
+    destroy = backend.destroy
+
+    def counted(sandbox: str) -> None:
+        destroyed.append(sandbox)
+        destroy(sandbox)
+
+    backend.destroy = counted
+
+    async def body() -> None:
+        async with SandboxToolset(backend, exports={"big": f"file://{tmp_path}/new/big"}) as toolset:
+            shown = await toolset.call_tool("run_command", {"command": "truncate -s 900M big"}, CTX, CTX)
+            assert shown == "(no output)"
+
+    task = asyncio.create_task(body())
+    deadline = time.monotonic() + GUARD
+    while not list(tmp_path.glob("new/*.partial")) and time.monotonic() < deadline:
+        assert not task.done(), task
+        await asyncio.sleep(0.001)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, GUARD)
+    assert list(tmp_path.iterdir()) == []
+    assert len(destroyed) == 1
