@@ -62,7 +62,9 @@ def read_file(run: Run, path: str, *, max_bytes: int) -> bytes:
     _check(result, path, "read", limit)
     frame = _frame(result, path, "read")
     if len(frame.data) > limit:
-        raise SandboxFileTooLargeError(path, max(frame.size or 0, len(frame.data)), limit)
+        raise SandboxFileTooLargeError(
+            path, max(guest.stamped_size(frame.stamp) or 0, len(frame.data)), limit
+        )
     return frame.data
 
 
@@ -145,8 +147,8 @@ def export_file(
 ) -> int:
     """Copy a regular file to ``dest`` in slices, one command each, and return its size.
 
-    The file must look the same before and after every slice (size, inode, time of change) and have as many
-    bytes as its size says. An exception of ``dest`` comes out as it is.
+    The file must look the same before the first slice and after every one (size, inode, time of change) and
+    have as many bytes as its size says. An exception of ``dest`` comes out as it is.
 
     :param max_bytes: a larger file is refused before anything is written.
     :param slice_bytes: bytes read at a time; about four times as much is held in memory.
@@ -161,7 +163,8 @@ def export_file(
     limit = int(max_bytes)
     deadline = time.monotonic() + allowance
     written = 0
-    stamp = None
+    stamp: str | None = None
+    size: int | None = None
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -174,11 +177,15 @@ def export_file(
             raise _too_slow(path, allowance, limit)
         _check(result, path, "export", limit)
         frame = _frame(result, path, "export")
-        if frame.stamp != (stamp or frame.stamp) or frame.end_stamp != frame.stamp:
+        if stamp is None:
+            stamp, size = frame.stamp, guest.stamped_size(frame.stamp)
+        if frame.end_stamp != stamp:
+            now = guest.stamped_size(frame.end_stamp)
+            if now is not None and now > limit:
+                raise SandboxFileTooLargeError(path, now, limit)
             raise SandboxError(
                 f"{path!r} changed while it was exported. A process in the sandbox may still be writing it."
             )
-        stamp, size = frame.stamp, frame.size
         if size is None or len(frame.data) != min(slice_bytes, size - written):
             # Files that the kernel makes up while they are read have no true size.
             raise SandboxError(

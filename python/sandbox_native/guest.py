@@ -63,11 +63,11 @@ class Frame:
     data: bytes
     end_stamp: str
 
-    @property
-    def size(self) -> int | None:
-        """The size in bytes that the file system reported, None where it reported none."""
-        word = self.stamp.partition(" ")[0]
-        return int(word) if word.isascii() and word.isdigit() else None
+
+def stamped_size(stamp: str) -> int | None:
+    """The size in bytes that a stamp begins with, None where the file system reported none."""
+    word = stamp.partition(" ")[0]
+    return int(word) if word.isascii() and word.isdigit() else None
 
 
 def operand(path: str) -> str:
@@ -108,7 +108,7 @@ elif command -v od >/dev/null 2>&1; then e='od -An -v -tx1'
 else echo 'base64 or od' >&2; exit {Status.NO_TOOL}; fi"""
 
 _STAMP = """\
-stamp() { stat -Lc '%s %i %Y %y' "$f" 2>/dev/null || { n=$(wc -c <"$f") && printf %s "$((n))"; }; }"""
+stamp() { stat -Lc '%s %i %Y %y' "$f" 2>/dev/null || { n=$(wc -c <"$f") && echo "$((n))"; }; }"""
 
 
 def _refuse_above(max_bytes: int) -> str:
@@ -119,16 +119,18 @@ if [ -f "$f" ] && [ "${{n:-0}}" -gt {min(max_bytes, _SHELL_MAX)} ]; then
 printf '\\n{BEGIN} none %s\\n' "$s"; exit {Status.TOO_LARGE}; fi"""
 
 
-def _framed(producer: str, end_stamp: str = "") -> str:
+def _framed(producer: str, end_stamp: str = ":") -> str:
     """Send what ``producer`` prints in a frame that starts with ``$s``; leave with FAILED if it failed."""
     return f"""\
 {{ printf '\\n{BEGIN} %s %s\\n' "${{e%% *}}" "$s"
 t=$({{ {{ {producer}
 echo $? >&3; }} | $e >&4; echo $? >&3; }} 3>&1)
-t=$(printf ' %s' $t)
-printf '\\n{END}%s %s\\n' "$t" "{end_stamp}"
+set -- $t
+printf '\\n{END} %s %s ' "$1" "$2"
+{end_stamp}
+echo
 }} 4>&1
-[ "$t" = ' 0 0' ] || exit {Status.FAILED}"""
+[ "$1$2" = 00 ] || exit {Status.FAILED}"""
 
 
 def read_script(path: str, max_bytes: int) -> str:
@@ -148,7 +150,10 @@ if [ -p "$f" ] || [ -S "$f" ]; then exit {Status.NOT_REGULAR}; fi
 
 
 def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
-    """Send up to ``length`` bytes of a regular file from ``offset``, a multiple of it, with stamps around."""
+    """Send up to ``length`` bytes of a regular file from ``offset``, a multiple of it.
+
+    The first slice comes with a stamp before and after it, the others with the one after.
+    """
     block = next(size for size in (65536, 4096, length) if length % size == 0)
     # dd seeks where busybox's tail would read from the start; without fullblock it could return less.
     producer = (
@@ -165,9 +170,8 @@ def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
 [ -r "$f" ] || exit {Status.UNREADABLE}""",
         _ENCODER,
         _STAMP,
-        f"s=$(stamp) || exit {Status.MISSING}",
-        _refuse_above(max_bytes),
-        _framed(producer, "$(stamp)"),
+        *([f"s=$(stamp) || exit {Status.MISSING}", _refuse_above(max_bytes)] if offset == 0 else ["s=-"]),
+        _framed(producer, "stamp"),
     )
 
 
