@@ -6,9 +6,6 @@
 #include <Python.h>
 #include <stdbool.h>
 
-/* A pass over more bytes than this is made without the GIL. */
-#define SN_GIL_BYTES ((size_t)64 * 1024)
-
 /* False with TypeError set unless a function called `name` got `wanted` positional arguments. */
 bool sn_check_count(const char *name, Py_ssize_t got, Py_ssize_t wanted);
 

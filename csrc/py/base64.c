@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 #include "core/base64.h"
-#include "py/arguments.h"
 #include "py/errors.h"
+#include "py/gil.h"
 
 /* Always sets an exception and returns NULL. */
 static PyObject *raise_bad(const struct sn_b64_decoder *decoder)
@@ -26,25 +26,26 @@ static PyObject *raise_unfinished(const struct sn_b64_decoder *decoder)
  */
 static PyObject *decode_buffer(struct sn_b64_decoder *decoder, const Py_buffer *data)
 {
-    /* The Limited API cannot shrink bytes, so the size is counted first. */
-    size_t room = sn_b64_decoded_size(decoder, data->buf, (size_t)data->len);
-    PyObject *result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-    PyObject *whole = result;
+    PyThreadState *gil;
+    PyObject *result;
+    PyObject *whole;
     enum sn_status status;
     size_t written;
+    size_t room;
     uint8_t *out;
 
+    /* The Limited API cannot shrink bytes, so the size is counted first. */
+    gil = sn_gil_release_over((size_t)data->len);
+    room = sn_b64_decoded_size(decoder, data->buf, (size_t)data->len);
+    sn_gil_take(gil);
+    result = whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
     if (result == NULL) {
         return NULL;
     }
     out = (uint8_t *)PyBytes_AsString(result);
-    if ((size_t)data->len <= SN_GIL_BYTES) {
-        status = sn_b64_decode(decoder, data->buf, (size_t)data->len, out, room, &written);
-    } else {
-        Py_BEGIN_ALLOW_THREADS status =
-            sn_b64_decode(decoder, data->buf, (size_t)data->len, out, room, &written);
-        Py_END_ALLOW_THREADS
-    }
+    gil = sn_gil_release_over((size_t)data->len);
+    status = sn_b64_decode(decoder, data->buf, (size_t)data->len, out, room, &written);
+    sn_gil_take(gil);
     if (status != SN_OK) {
         Py_DECREF(result);
         return status == SN_INVALID ? raise_bad(decoder) : sn_raise(status, "decode base64");
@@ -78,8 +79,10 @@ static PyObject *b64decode(PyObject *module, PyObject *object)
 
 static PyObject *b64encode(PyObject *module, PyObject *object)
 {
+    PyThreadState *gil;
     Py_buffer data;
     PyObject *result = NULL;
+    uint8_t *out;
     size_t size;
 
     (void)module;
@@ -94,13 +97,10 @@ static PyObject *b64encode(PyObject *module, PyObject *object)
     if (result == NULL) {
         goto done;
     }
-    if ((size_t)data.len <= SN_GIL_BYTES) {
-        sn_b64_encode(data.buf, (size_t)data.len, (uint8_t *)PyBytes_AsString(result));
-    } else {
-        uint8_t *out = (uint8_t *)PyBytes_AsString(result);
-        Py_BEGIN_ALLOW_THREADS sn_b64_encode(data.buf, (size_t)data.len, out);
-        Py_END_ALLOW_THREADS
-    }
+    out = (uint8_t *)PyBytes_AsString(result);
+    gil = sn_gil_release_over((size_t)data.len);
+    sn_b64_encode(data.buf, (size_t)data.len, out);
+    sn_gil_take(gil);
 done:
     PyBuffer_Release(&data);
     return result;

@@ -9,6 +9,7 @@
 #include "core/tail.h"
 #include "py/arguments.h"
 #include "py/errors.h"
+#include "py/gil.h"
 
 struct keeper {
     PyObject_HEAD struct sn_tail *tail;
@@ -19,8 +20,9 @@ static void lock(struct keeper *self)
 {
     if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK) != PY_LOCK_ACQUIRED) {
         /* The holder may need the GIL to finish. */
-        Py_BEGIN_ALLOW_THREADS(void) PyThread_acquire_lock(self->lock, WAIT_LOCK);
-        Py_END_ALLOW_THREADS
+        PyThreadState *gil = PyEval_SaveThread();
+        (void)PyThread_acquire_lock(self->lock, WAIT_LOCK);
+        PyEval_RestoreThread(gil);
     }
 }
 
@@ -70,6 +72,7 @@ static void keeper_dealloc(struct keeper *self)
 
 static PyObject *keeper_feed(struct keeper *self, PyObject *object)
 {
+    PyThreadState *gil;
     Py_buffer data;
     enum sn_status status;
 
@@ -77,12 +80,9 @@ static PyObject *keeper_feed(struct keeper *self, PyObject *object)
         return NULL;
     }
     lock(self);
-    if ((size_t)data.len <= SN_GIL_BYTES) {
-        status = sn_tail_feed(self->tail, data.buf, (size_t)data.len);
-    } else {
-        Py_BEGIN_ALLOW_THREADS status = sn_tail_feed(self->tail, data.buf, (size_t)data.len);
-        Py_END_ALLOW_THREADS
-    }
+    gil = sn_gil_release_over((size_t)data.len);
+    status = sn_tail_feed(self->tail, data.buf, (size_t)data.len);
+    sn_gil_take(gil);
     unlock(self);
     PyBuffer_Release(&data);
     if (status != SN_OK) {
@@ -91,18 +91,33 @@ static PyObject *keeper_feed(struct keeper *self, PyObject *object)
     Py_RETURN_NONE;
 }
 
+/* How many of the kept bytes result() gives. The lock is held. */
+static size_t shown_bytes(struct keeper *self)
+{
+    PyThreadState *gil = sn_gil_release_over(sn_tail_kept(self->tail));
+    size_t shown = sn_tail_kept(self->tail) - sn_tail_cut_line(self->tail);
+
+    sn_gil_take(gil);
+    return shown;
+}
+
 static PyObject *keeper_result(struct keeper *self, PyObject *unused)
 {
+    PyThreadState *gil;
     PyObject *result;
     size_t shown;
 
     (void)unused;
     lock(self);
-    shown = sn_tail_kept(self->tail) - sn_tail_cut_line(self->tail);
+    shown = shown_bytes(self);
     /* Runs no Python code, so the lock may be held over it. */
     result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)shown);
     if (result != NULL) {
-        sn_tail_copy_last(self->tail, shown, PyBytes_AsString(result));
+        char *out = PyBytes_AsString(result);
+
+        gil = sn_gil_release_over(shown);
+        sn_tail_copy_last(self->tail, shown, out);
+        sn_gil_take(gil);
     }
     unlock(self);
     return result;
@@ -113,11 +128,11 @@ enum count { TOTAL_BYTES, TOTAL_LINES, DROPPED_BYTES, DROPPED_LINES };
 static PyObject *keeper_count(struct keeper *self, void *closure)
 {
     enum count wanted = (enum count)(intptr_t)closure;
-    unsigned long long answer;
+    unsigned long long answer = 0;
+    PyThreadState *gil;
     size_t shown;
 
     lock(self);
-    shown = sn_tail_kept(self->tail) - sn_tail_cut_line(self->tail);
     switch (wanted) {
     case TOTAL_BYTES:
         answer = sn_tail_total_bytes(self->tail);
@@ -126,11 +141,13 @@ static PyObject *keeper_count(struct keeper *self, void *closure)
         answer = sn_tail_total_lines(self->tail);
         break;
     case DROPPED_BYTES:
-        answer = sn_tail_total_bytes(self->tail) - shown;
+        answer = sn_tail_total_bytes(self->tail) - shown_bytes(self);
         break;
     case DROPPED_LINES:
-    default:
+        shown = shown_bytes(self);
+        gil = sn_gil_release_over(shown);
         answer = sn_tail_total_lines(self->tail) - sn_tail_lines_in_last(self->tail, shown);
+        sn_gil_take(gil);
         break;
     }
     unlock(self);

@@ -10,6 +10,7 @@
 #include "core/utf8.h"
 #include "py/arguments.h"
 #include "py/errors.h"
+#include "py/gil.h"
 #include "py/text_chars.h"
 
 #define CUT_MARKER "[... earlier output truncated]\n"
@@ -56,8 +57,10 @@ static PyObject *normal_part(PyObject *text, const uint8_t *ascii, const struct 
     }
     memcpy(buffer, CUT_MARKER, before);
     if (ascii != NULL) {
+        PyThreadState *gil = sn_gil_release_over(shown->bytes);
         written = sn_text_write(ascii + shown->begin, shown->end - shown->begin, buffer + before,
                                 shown->bytes);
+        sn_gil_take(gil);
     } else if (sn_chars_write(text, shown->begin, shown->end, buffer + before, &written) < 0) {
         goto done;
     }
@@ -146,12 +149,11 @@ static PyObject *truncate_output(PyObject *module, PyObject *const *args, Py_ssi
         if (sn_chars_show_tail(text, (size_t)len, max_lines, max_bytes, &shown) < 0) {
             return NULL;
         }
-    } else if ((size_t)len > SN_GIL_BYTES && max_bytes > SN_GIL_BYTES) {
-        /* `text` is the caller's reference and immutable, so its bytes stay. */
-        Py_BEGIN_ALLOW_THREADS sn_show_tail_ascii(ascii, (size_t)len, max_lines, max_bytes, &shown);
-        Py_END_ALLOW_THREADS
     } else {
+        /* `text` is the caller's reference and immutable, so its bytes stay. */
+        PyThreadState *gil = sn_gil_release_over((size_t)len < max_bytes ? (size_t)len : max_bytes);
         sn_show_tail_ascii(ascii, (size_t)len, max_lines, max_bytes, &shown);
+        sn_gil_take(gil);
     }
 
     marked = marked || shown.cut;
@@ -166,6 +168,7 @@ static PyObject *window_lines(const uint8_t *data, const struct sn_shown *shown)
 {
     const uint8_t *begin = data + shown->begin;
     size_t len = shown->end - shown->begin;
+    PyThreadState *gil;
     uint8_t *buffer;
     size_t written;
     PyObject *result;
@@ -178,12 +181,9 @@ static PyObject *window_lines(const uint8_t *data, const struct sn_shown *shown)
     if (buffer == NULL) {
         return PyErr_NoMemory();
     }
-    if (shown->bytes <= SN_GIL_BYTES) {
-        written = sn_text_write(begin, len, buffer, shown->bytes);
-    } else {
-        Py_BEGIN_ALLOW_THREADS written = sn_text_write(begin, len, buffer, shown->bytes);
-        Py_END_ALLOW_THREADS
-    }
+    gil = sn_gil_release_over(shown->bytes);
+    written = sn_text_write(begin, len, buffer, shown->bytes);
+    sn_gil_take(gil);
     result = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)written, NULL);
     sn_free(buffer);
     return result;
@@ -228,8 +228,10 @@ static PyObject *long_line_text(const struct sn_window *window, size_t first, si
 static PyObject *render_file_window(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     struct sn_window window;
+    PyThreadState *gil;
     PyObject *result = NULL;
     Py_buffer data;
+    const void *bytes; /* never NULL, also where the buffer is empty */
     size_t first = 1;
     size_t limit = 0;
     size_t max_lines;
@@ -258,13 +260,10 @@ static PyObject *render_file_window(PyObject *module, PyObject *const *args, Py_
     first = first != 0 ? first : 1;
     limit = limit != 0 ? limit : SIZE_MAX;
 
-    if ((size_t)data.len <= SN_GIL_BYTES) {
-        sn_show_window(data.buf, (size_t)data.len, first, limit, max_lines, max_bytes, &window);
-    } else {
-        Py_BEGIN_ALLOW_THREADS sn_show_window(data.buf, (size_t)data.len, first, limit, max_lines,
-                                              max_bytes, &window);
-        Py_END_ALLOW_THREADS
-    }
+    bytes = data.len > 0 ? data.buf : "";
+    gil = sn_gil_release_over((size_t)data.len);
+    sn_show_window(bytes, (size_t)data.len, first, limit, max_lines, max_bytes, &window);
+    sn_gil_take(gil);
     if (first > window.total) {
         const char *plural = window.total != 1 ? "s" : "";
 
@@ -275,7 +274,7 @@ static PyObject *render_file_window(PyObject *module, PyObject *const *args, Py_
     } else if (window.shown.lines == 0) {
         result = long_line_text(&window, first, max_bytes, args[5], lead_on);
     } else {
-        result = window_text(data.buf, &window, first);
+        result = window_text(bytes, &window, first);
     }
     PyBuffer_Release(&data);
     return result;
@@ -309,7 +308,9 @@ static PyObject *keep_head(PyObject *module, PyObject *const *args, Py_ssize_t n
         return NULL;
     }
     if (ascii != NULL) {
+        PyThreadState *gil = sn_gil_release_over((size_t)len < max_bytes ? (size_t)len : max_bytes);
         sn_show_head(ascii, 1, (size_t)len, max_lines, max_bytes, &head);
+        sn_gil_take(gil);
     } else if (sn_chars_show_head(text, max_lines, max_bytes, &head) < 0) {
         return NULL;
     }

@@ -3,7 +3,7 @@
 
 #include "core/alloc.h"
 #include "core/utf8.h"
-#include "py/arguments.h"
+#include "py/gil.h"
 
 /* Code points in a block: few where little is needed, and enough to be worth the lock otherwise. */
 #define SMALL_BLOCK 4096
@@ -57,17 +57,15 @@ int sn_chars_show_tail(PyObject *text, size_t len, size_t max_lines, size_t max_
     sn_tail_walk_begin(&walk, len, max_lines, max_bytes);
     while (!walk.done) {
         size_t count = walk.at < size ? walk.at : size;
+        PyThreadState *gil;
 
         result = take(text, walk.at - count, walk.at, block, size);
         if (result < 0) {
             break;
         }
-        if (size == LARGE_BLOCK) {
-            Py_BEGIN_ALLOW_THREADS sn_tail_walk_block(&walk, block, count);
-            Py_END_ALLOW_THREADS
-        } else {
-            sn_tail_walk_block(&walk, block, count);
-        }
+        gil = sn_gil_release_over(count * sizeof *block);
+        sn_tail_walk_block(&walk, block, count);
+        sn_gil_take(gil);
     }
     *shown = walk.shown;
     sn_free(block);
@@ -92,7 +90,9 @@ int sn_chars_show_head(PyObject *text, size_t max_lines, size_t max_bytes, struc
     }
     result = take(text, 0, needed, block, needed);
     if (result == 0) {
+        PyThreadState *gil = sn_gil_release_over(needed * sizeof *block);
         sn_show_head(block, sizeof *block, needed, max_lines, max_bytes, head);
+        sn_gil_take(gil);
     }
     sn_free(block);
     return result;
@@ -111,19 +111,16 @@ int sn_chars_write(PyObject *text, size_t begin, size_t end, uint8_t *out, size_
     *written = 0;
     while (begin < end) {
         size_t count = end - begin < size ? end - begin : size;
+        PyThreadState *gil;
 
         result = take(text, begin, begin + count, block, size);
         if (result < 0) {
             break;
         }
         begin += count;
-        if (size == LARGE_BLOCK) {
-            Py_BEGIN_ALLOW_THREADS *written +=
-                sn_text_write_block(block, count, &after_cr, out + *written);
-            Py_END_ALLOW_THREADS
-        } else {
-            *written += sn_text_write_block(block, count, &after_cr, out + *written);
-        }
+        gil = sn_gil_release_over(count * sizeof *block);
+        *written += sn_text_write_block(block, count, &after_cr, out + *written);
+        sn_gil_take(gil);
     }
     sn_free(block);
     return result;

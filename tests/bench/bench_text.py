@@ -8,6 +8,7 @@ import binascii
 import importlib.metadata
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 
 from measure import Row, compared, growth, load, seconds, side_by_side, size
@@ -15,8 +16,8 @@ from measure import Row, compared, growth, load, seconds, side_by_side, size
 from sandbox_native import _sandbox_native as native
 from sandbox_native import output
 
-CAPS = {"max_lines": 2000, "max_bytes": 50 * 1024}
-CAP = CAPS["max_bytes"]
+LINES = 2000
+CAP = 50 * 1024
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
@@ -42,21 +43,8 @@ def ascii_log(limit: int) -> str:
 def mixed_log(limit: int) -> str:
     """``limit`` bytes of lines that are half not ASCII: two, three and four bytes a character."""
     numbers = random.Random(2)
-    words = [
-        "журнал",
-        "строка",
-        "été",
-        "naïve",
-        "中文输出",
-        "結果",
-        "Größe",
-        "done",
-        "error",
-        "—",
-        "“ok”",
-        "✓",
-        "🚀",
-    ]
+    text = "журнал строка été naïve 中文输出 結果 Größe done error"
+    words = [*text.split(), "\u2014", "\u201cok\u201d", "✓", "🚀"]
     lines = []
     total = 0
     while total < limit:
@@ -67,11 +55,12 @@ def mixed_log(limit: int) -> str:
 
 
 def tail(module: ModuleType, text: str) -> Callable[[], object]:
-    return lambda: module.truncate_output(text, **CAPS)
+    return lambda: module.truncate_output(text, max_lines=LINES, max_bytes=CAP)
 
 
 def window(module: ModuleType, data: bytes, offset: int) -> Callable[[], object]:
-    return lambda: module.render_file_window(data, offset=offset, limit=None, **CAPS)
+    caps = {"max_lines": LINES, "max_bytes": CAP}
+    return lambda: module.render_file_window(data, offset=offset, limit=None, **caps)
 
 
 # What measure.growth calls, in a process of its own.
@@ -118,7 +107,7 @@ def scan() -> Row:
     """The pass over a file that counts its lines, beside ``bytes.find`` of a byte that is not there."""
     data = ascii_log(8 << 20).encode() * 8
     ours, memchr, theirs = side_by_side(
-        lambda: output.render_file_window(data, offset=2**62, limit=None, **CAPS),
+        window(output, data, 2**62),
         lambda: data.find(b"\0"),
         lambda: data.splitlines(),
         runs=5,
@@ -177,14 +166,9 @@ def rows() -> Iterator[Row]:
     yield tail_keeper()
     data = random.Random(3).randbytes(8 << 20)
     coded, wrapped = base64.b64encode(data), base64.encodebytes(data)
-    for name, text in (("one line", coded), ("lines of 76", wrapped)):
-        yield compared(
-            f"b64decode, 8 MiB, {name}",
-            1,
-            lambda text=text: native.b64decode(text),
-            lambda text=text: binascii.a2b_base64(text),
-            "binascii",
-        )
+    for shape, lines in (("one line", coded), ("lines of 76", wrapped)):
+        ours, theirs = partial(native.b64decode, lines), partial(binascii.a2b_base64, lines)
+        yield compared(f"b64decode, 8 MiB, {shape}", 1, ours, theirs, "binascii")
     yield compared(
         "b64encode, 8 MiB", 1, lambda: native.b64encode(data), lambda: base64.b64encode(data), "base64"
     )

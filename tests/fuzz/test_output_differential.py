@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -129,7 +130,7 @@ def test_truncate_output_of_long_text(
 def test_render_file_window(
     provider: ModuleType, data: bytes, offset: int | None, limit: int | None, lines: int, size: int
 ) -> None:
-    arguments = {"offset": offset, "limit": limit, "max_lines": lines, "max_bytes": size}
+    arguments: dict[str, Any] = {"offset": offset, "limit": limit, "max_lines": lines, "max_bytes": size}
     assert output.render_file_window(data, **arguments) == provider.render_file_window(data, **arguments)
 
 
@@ -138,7 +139,13 @@ def test_render_file_window(
 def test_render_file_window_of_a_long_file(
     provider: ModuleType, data: bytes, offset: int, size: int, times: int
 ) -> None:
-    arguments = {"offset": offset, "limit": None, "max_lines": 100, "max_bytes": size, "long_line_hint": "é"}
+    arguments: dict[str, Any] = {
+        "offset": offset,
+        "limit": None,
+        "max_lines": 100,
+        "max_bytes": size,
+        "long_line_hint": "é",
+    }
     long = data * times
     assert output.render_file_window(long, **arguments) == provider.render_file_window(long, **arguments)
 
@@ -150,7 +157,7 @@ def test_every_short_text_under_every_small_cap(provider: ModuleType) -> None:
         for parts in itertools.product(alphabet, repeat=length):
             text = "".join(parts)
             for lines, size in ((1, 1), (1, 4), (2, 2), (2, 5), (3, 3), (9, 7)):
-                caps = {"max_lines": lines, "max_bytes": size}
+                caps: dict[str, Any] = {"max_lines": lines, "max_bytes": size}
                 assert output.truncate_output(text, **caps) == provider.truncate_output(text, **caps)
                 compared += 1
     assert compared == 6 * sum(8**length for length in range(1, 5))
@@ -162,7 +169,12 @@ def test_every_short_file_under_every_small_cap(provider: ModuleType) -> None:
         for parts in itertools.product(alphabet, repeat=length):
             data = b"".join(parts)
             for offset, lines, size in ((1, 1, 1), (1, 9, 3), (2, 1, 4), (1, 2, 7), (3, 2, 9)):
-                caps = {"offset": offset, "limit": None, "max_lines": lines, "max_bytes": size}
+                caps: dict[str, Any] = {
+                    "offset": offset,
+                    "limit": None,
+                    "max_lines": lines,
+                    "max_bytes": size,
+                }
                 assert output.render_file_window(data, **caps) == provider.render_file_window(data, **caps)
 
 
@@ -193,7 +205,7 @@ def test_format_size(provider: ModuleType, size: int) -> None:
 
 def test_a_window_reads_any_bytes_like_object(provider: ModuleType) -> None:
     data = b"one\r\ntwo\xff\nthree"
-    arguments = {"offset": 2, "limit": 1, "max_lines": 10, "max_bytes": 100}
+    arguments: dict[str, Any] = {"offset": 2, "limit": 1, "max_lines": 10, "max_bytes": 100}
     wanted = provider.render_file_window(data, **arguments)
     for kind in (bytes, bytearray, memoryview):
         assert output.render_file_window(kind(data), **arguments) == wanted

@@ -10,6 +10,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ class TestTruncateOutput:
     @pytest.mark.parametrize("name", ["max_lines", "max_bytes"])
     @pytest.mark.parametrize("cap", [0, -1, False, -(2**70)])
     def test_a_cap_below_one_is_named(self, name: str, cap: int) -> None:
-        caps = {"max_lines": 5, "max_bytes": 5, name: cap}
+        caps: dict[str, Any] = {"max_lines": 5, "max_bytes": 5, name: cap}
         for text in ("", "abc", "é"):
             with pytest.raises(ValueError, match=f"^{name} must be at least 1, got {cap}$"):
                 output.truncate_output(text, **caps)
