@@ -8,10 +8,12 @@ in curl and the standard library. Decided here and not by libcurl, which reads o
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
@@ -27,6 +29,9 @@ def proxy_for(url: str, environ: Mapping[str, str] | None = None) -> str | None:
     env = os.environ if environ is None else environ
     if not any(name.lower().endswith("_proxy") for name in env):
         return None
+    # Only where there is a proxy: these cost a millisecond or two to load.
+    from urllib.parse import urlsplit
+
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
     name, proxy = _first(env, f"{scheme}_proxy", "all_proxy")
@@ -55,9 +60,11 @@ def _first(env: Mapping[str, str], *names: str) -> tuple[str, str]:
 
 
 def _bypassed(host: str, port: int, no_proxy: str) -> bool:
+    from ipaddress import ip_address
+
     host = host.lower().rstrip(".")
     try:
-        address = ipaddress.ip_address(host)
+        address = ip_address(host)
     except ValueError:
         address = None
     for entry in no_proxy.replace(",", " ").split():
@@ -87,9 +94,11 @@ def _split_port(entry: str) -> tuple[str, int | None]:
     return entry, None
 
 
-def _covers(entry: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _covers(entry: str, address: IPv4Address | IPv6Address) -> bool:
+    from ipaddress import ip_network
+
     try:
-        network = ipaddress.ip_network(entry, strict=False)
+        network = ip_network(entry, strict=False)
     except ValueError:
         return False
     return address in network

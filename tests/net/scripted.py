@@ -35,7 +35,7 @@ class Peer:
         self.number = number
         self._read = b""
 
-    def receive(self, size: int = 65536) -> bytes:
+    def receive(self, size: int = 8192) -> bytes:
         try:
             return self.sock.recv(size)
         except OSError as e:
@@ -122,7 +122,8 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             number = self.connections
             self.connections += 1
-            self._peers.append(sock)
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self._peers = [peer for peer in self._peers if peer.fileno() >= 0] + [sock]
             thread = threading.Thread(target=self._run, args=(sock, number), daemon=True)
             self._threads.append(thread)
             thread.start()
