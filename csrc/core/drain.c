@@ -4,18 +4,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/fdpass.h"
-
-int64_t sn_clock_now(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 int sn_clock_left_ms(int64_t deadline)
 {

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/clock.h"
 #include "core/guest_wire.h"
 #include "core/status.h"
 #include "core/tail.h"
@@ -38,8 +39,6 @@ struct sn_drain {
 #define SN_DRAIN_BUFFER (256U * 1024U)
 #define SN_NO_DEADLINE INT64_MAX
 
-/* CLOCK_MONOTONIC in nanoseconds. */
-int64_t sn_clock_now(void);
 /* Milliseconds until `deadline` for poll: 0 when it passed, -1 without one, rounded up. */
 int sn_clock_left_ms(int64_t deadline);
 

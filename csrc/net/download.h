@@ -43,7 +43,7 @@ struct sn_sink sn_download_sink(struct sn_download *download);
 /* A transfer on a thread of its own, for a ring. It calls no Python. */
 struct sn_producer {
     struct sn_lane *lane;
-    struct sn_request *request; /* without tick */
+    struct sn_net_request *request; /* without tick */
     struct sn_download *download;
     struct sn_answer answer;
     struct sn_net_outcome outcome;

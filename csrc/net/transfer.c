@@ -29,7 +29,7 @@ static const char *const own_headers[] = {
 
 struct sn_transfer {
     struct sn_lane *lane;
-    struct sn_request *request;
+    struct sn_net_request *request;
     const struct sn_sink *sink;
     struct sn_answer *answer;
     struct sn_net_outcome *outcome;
@@ -62,7 +62,7 @@ static bool is_own_header(const struct sn_header *header)
     return false;
 }
 
-enum sn_status sn_request_check(const struct sn_request *request, const char **what)
+enum sn_status sn_net_check(const struct sn_net_request *request, const char **what)
 {
     int64_t total;
     enum sn_status status;
@@ -139,7 +139,7 @@ static enum sn_status add_header(struct sn_lane *lane, const char *name, size_t 
     return SN_OK;
 }
 
-static enum sn_status make_headers(struct sn_lane *lane, const struct sn_request *request)
+static enum sn_status make_headers(struct sn_lane *lane, const struct sn_net_request *request)
 {
     struct curl_slist *first = lane->curl->slist_append(NULL, "Expect:");
     enum sn_status status;
@@ -320,7 +320,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 static enum sn_status set_options(struct sn_transfer *transfer)
 {
     struct sn_lane *lane = transfer->lane;
-    const struct sn_request *request = transfer->request;
+    const struct sn_net_request *request = transfer->request;
     CURL *easy = lane->easy;
     bool ok = true;
 #define SET(option, value) ok = ok && lane->curl->easy_setopt(easy, option, value) == CURLE_OK
@@ -467,7 +467,7 @@ static bool is_readable(int fd)
 /* Fails the transfer if something outside of it ends it now. */
 static bool is_interrupted(struct sn_transfer *transfer, int64_t now)
 {
-    const struct sn_request *request = transfer->request;
+    const struct sn_net_request *request = transfer->request;
 
     if ((request->stop != NULL && atomic_load(request->stop)) || is_readable(request->cancel_fd)) {
         sn_net_fail(transfer->outcome, SN_NET_CANCELLED, "the request was cancelled");
@@ -494,7 +494,7 @@ static bool is_interrupted(struct sn_transfer *transfer, int64_t now)
 
 static void wait_for_more(struct sn_transfer *transfer, int64_t now)
 {
-    const struct sn_request *request = transfer->request;
+    const struct sn_net_request *request = transfer->request;
     struct curl_waitfd extra = {.fd = request->cancel_fd, .events = CURL_WAIT_POLLIN};
     int64_t until = request->deadline_ns;
     int64_t stall = sn_clock_after(transfer->progress_ns, request->stall_ns);
@@ -584,7 +584,7 @@ static bool drive(struct sn_transfer *transfer)
     }
 }
 
-void sn_transfer(struct sn_lane *lane, struct sn_request *request, const struct sn_sink *sink,
+void sn_transfer(struct sn_lane *lane, struct sn_net_request *request, const struct sn_sink *sink,
                  struct sn_answer *answer, struct sn_net_outcome *outcome)
 {
     struct sn_transfer transfer = {

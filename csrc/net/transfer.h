@@ -22,7 +22,7 @@ struct sn_header {
 };
 
 /* What to ask. Everything it points to is the caller's and stays valid during the transfer. */
-struct sn_request {
+struct sn_net_request {
     const char *method;
     const char *url;
     size_t url_len;
@@ -86,14 +86,14 @@ void sn_answer_clear(struct sn_answer *answer);
 
 /* Checks what a request would put on the wire, the sizes and the descriptors. SN_OK, or SN_INVALID
  * or SN_SYSTEM and *what (static) completes "invalid ...". Never blocks. */
-SN_WARN_UNUSED enum sn_status sn_request_check(const struct sn_request *request, const char **what);
+SN_WARN_UNUSED enum sn_status sn_net_check(const struct sn_net_request *request, const char **what);
 
 /* Runs a checked request in a lane the caller took, and fills *outcome and *answer. An answer with
  * another status than 2xx is an answer (OK), its body kept up to the cap, never given to the sink.
  * Blocks until the end, the deadline, a stall or a cancel: no GIL. Does not change signal handlers;
  * a SIGPIPE of its own is swallowed. When the sink says DONE, the rest of the answer may be left to
  * run out in the lane, so that its connection can serve again. */
-void sn_transfer(struct sn_lane *lane, struct sn_request *request, const struct sn_sink *sink,
+void sn_transfer(struct sn_lane *lane, struct sn_net_request *request, const struct sn_sink *sink,
                  struct sn_answer *answer, struct sn_net_outcome *outcome);
 
 /* Makes a transfer on another thread look at its `stop` at once. */

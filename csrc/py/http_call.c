@@ -3,8 +3,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/alloc.h"
 #include "core/clock.h"
@@ -155,20 +153,9 @@ static int parse_seconds(double seconds, const char *what, int64_t *out)
     return 0;
 }
 
-static int tick(void *ctx)
-{
-    struct sn_http_call *call = ctx;
-    int result;
-
-    sn_http_call_enter(call);
-    result = PyErr_CheckSignals();
-    sn_http_call_leave(call);
-    return result;
-}
-
 int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *call)
 {
-    struct sn_request *request = &call->request;
+    struct sn_net_request *request = &call->request;
     PyObject *url, *headers, *body, *proxy, *stall;
     double deadline;
     int idempotent, compressed;
@@ -211,11 +198,12 @@ int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *cal
     request->max_error = (size_t)max_error;
     request->idempotent = idempotent != 0;
     request->compressed = compressed != 0;
-    if (sn_http_is_main_thread()) {
-        request->tick = tick;
-        request->tick_ctx = call;
+    sn_py_wait_init(&call->wait);
+    if (call->wait.tick.every_ms > 0) {
+        request->tick = call->wait.tick.call;
+        request->tick_ctx = call->wait.tick.context;
     }
-    status = sn_request_check(request, &what);
+    status = sn_net_check(request, &what);
     if (status == SN_INVALID) {
         PyErr_Format(PyExc_ValueError, "invalid %s", what);
         return -1;
@@ -245,20 +233,12 @@ void sn_http_call_clear(struct sn_http_call *call)
 
 void sn_http_call_leave(struct sn_http_call *call)
 {
-    call->released = PyEval_SaveThread();
+    sn_py_wait_begin(&call->wait);
 }
 
 void sn_http_call_enter(struct sn_http_call *call)
 {
-    PyThreadState *released = call->released;
-
-    call->released = NULL;
-    PyEval_RestoreThread(released);
-}
-
-bool sn_http_is_main_thread(void)
-{
-    return (pid_t)syscall(SYS_gettid) == getpid();
+    sn_py_wait_end(&call->wait);
 }
 
 /* ---- the outcome ---- */

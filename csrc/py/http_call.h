@@ -4,20 +4,20 @@
 #define SN_PY_HTTP_CALL_H
 
 #include <Python.h>
-#include <stdbool.h>
 
 #include "net/transfer.h"
+#include "py/wait.h"
 
 /* Who keeps whom alive: `request` points into the Python objects of the argument tuple, which the
  * caller of the method holds for the whole call and which are all immutable, and into `headers`,
  * `pieces` and `views`, which are the call's. */
 struct sn_http_call {
-    struct sn_request request;
+    struct sn_net_request request;
     struct sn_header *headers;
     struct sn_body_piece *pieces;
     Py_buffer *views;
     size_t view_count;
-    PyThreadState *released; /* while the GIL is released for this call, else NULL */
+    struct sn_py_wait wait; /* holds the thread state while the GIL is released */
 };
 
 /* Reads the request tuple (see HttpClient in the stub). `reserve` header places are left free at
@@ -26,12 +26,10 @@ struct sn_http_call {
 int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *call);
 void sn_http_call_clear(struct sn_http_call *call);
 
-/* Release and take the GIL around and within a transfer. */
+/* Release and take the GIL around and within a transfer. In the main thread the transfer takes it
+ * every 0.2 s for the signal handlers written in Python. */
 void sn_http_call_leave(struct sn_http_call *call);
 void sn_http_call_enter(struct sn_http_call *call);
-
-/* Whether this is the main thread, where signal handlers written in Python run. */
-bool sn_http_is_main_thread(void);
 
 /* The outcome as the tuple of the stub's `_Outcome`; takes the answer's contents along. NULL with
  * an exception set, which is the pending one if a hook left one. GIL held. */
