@@ -115,7 +115,7 @@ _KNOBS = (
         "--security-opt systempaths=unconfined (Docker), procMount: Unmasked (Kubernetes)",
     ),
     (
-        r"Can't read /proc/sys|/proc/.*No such file",
+        r"Can't read /proc/sys|could not (write|open) /proc/.*No such file",
         "there is no /proc here: mount it",
     ),
     (

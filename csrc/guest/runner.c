@@ -88,7 +88,8 @@ static void exec_command(struct sn_received *request, int report)
     if (request->head.flags & SN_REQUEST_ARGV) {
         char **argv = sn_wire_vector(request->text, request->head.text_bytes);
         if (argv != NULL && argv[0] != NULL) {
-            (void)execvpe(argv[0], argv, env);
+            environ = env; /* where execvp looks for PATH */
+            (void)execvp(argv[0], argv);
         }
         fail_start(report, SN_STAGE_EXEC);
     }

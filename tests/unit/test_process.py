@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on the host, run by the same runner and drain as commands in a sandbox."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_tools import eventually, host_processes
+from sandbox_native._sandbox_native import CommandOutcome
+from sandbox_native.process import run_process
+
+
+def run(*argv: str, timeout: float = 60, max_output_bytes: int = 1 << 20, **options: Any) -> CommandOutcome:
+    return run_process(argv, timeout=timeout, max_output_bytes=max_output_bytes, **options)
+
+
+def sh(script: str, **options: Any) -> CommandOutcome:
+    return run("sh", "-c", script, **options)
+
+
+def marker() -> str:
+    return f"{uuid.uuid4().int % 10**9 + 10**9}"
+
+
+def test_streams_and_status() -> None:
+    outcome = sh("echo out; echo err >&2; exit 3")
+    assert (outcome.ending, outcome.value, outcome.stdout, outcome.stderr) == ("exit", 3, b"out\n", b"err\n")
+    assert sh("kill -TERM $$").value == 128 + 15
+
+
+def test_arguments_arrive_as_they_are() -> None:
+    given = ["a b", "", "$HOME", "*", "\n", "é", "-x", "x" * 100_000]
+    outcome = run("python3", "-c", "import sys; print(ascii(sys.argv[1:]))", *given)
+    assert outcome.stdout.decode().strip() == ascii(given)
+
+
+def test_the_environment_is_the_given_one_or_this_process_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWN", "x")
+    assert sh("echo $OWN").stdout == b"x\n"
+    assert run("env", env={"A": "b c", "PATH": "/usr/bin:/bin"}).stdout == b"A=b c\nPATH=/usr/bin:/bin\n"
+
+
+def test_the_program_is_looked_up_in_the_given_path(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\necho tool $1\n")
+    (tmp_path / "tool").chmod(0o755)
+    assert run("tool", "x", env={"PATH": f"{tmp_path}:/bin"}).stdout == b"tool x\n"
+
+
+def test_it_runs_where_it_is_told(tmp_path: Path) -> None:
+    assert run("pwd", cwd=tmp_path).stdout.decode().strip() == str(tmp_path.resolve())
+    assert run("pwd").stdout.decode().strip() == os.getcwd()
+
+
+def test_nothing_is_inherited() -> None:
+    extra = os.dup2(0, 77, inheritable=True)
+    try:
+        outcome = run(
+            "python3", "-c", "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))); print(input())"
+        )
+    finally:
+        os.close(extra)
+    assert outcome.stdout == b"[0, 1, 2, 3]\n"
+    assert b"EOFError" in outcome.stderr
+    assert sh("ps -o sid= -p $$; echo $$").stdout.split()[0] != str(os.getsid(0)).encode()
+    assert run("python3", "-c", "import signal; print(signal.getsignal(signal.SIGINT))").value == 0
+
+
+def test_signals_are_as_in_a_fresh_process() -> None:
+    # Python ignores SIGPIPE; a program that inherited that would never end here.
+    assert sh("yes | head -1", timeout=30).stdout == b"y\n"
+    assert b"SigBlk:\t0000000000000000" in run("cat", "/proc/self/status").stdout
+    assert b"SigIgn:\t0000000000000000" in run("cat", "/proc/self/status").stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [(["/no/such/program"], errno.ENOENT), (["no-such-program"], errno.ENOENT), (["/etc"], errno.EACCES)],
+)
+def test_a_program_that_cannot_be_started_is_told_by_its_errno(argv: list[str], error: int) -> None:
+    outcome = run(*argv)
+    assert (outcome.ending, outcome.value) == ("failed", error)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert (run("true", cwd=tmp_path / "no").ending, run("true", cwd=tmp_path / "no").value) == (
+        "failed",
+        errno.ENOENT,
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep N",
+        "trap '' TERM; sleep N; sleep N",
+        "setsid sleep N & (setsid setsid sleep N &); sleep N",
+        "while :; do setsid sleep N & sleep 0.01; done",
+    ],
+)
+def test_a_timeout_kills_the_whole_tree(script: str) -> None:
+    number = marker()
+    outcome = sh("echo begun; " + script.replace("N", number), timeout=0.5)
+    assert (outcome.ending, outcome.stdout, outcome.killed) == ("timeout", b"begun\n", True)
+    assert host_processes(number) == []
+
+
+def test_a_cancel_kills_the_whole_tree() -> None:
+    number = marker()
+    fd = os.eventfd(0)
+    try:
+        threading.Timer(0.5, os.eventfd_write, (fd, 1)).start()
+        outcome = sh(f"setsid sleep {number} & sleep {number}", cancel_fd=fd)
+        assert (outcome.ending, outcome.killed) == ("cancel", True)
+        assert host_processes(number) == []
+    finally:
+        os.close(fd)
+
+
+def test_a_background_child_does_not_hold_the_call_and_lives_on(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    flag = tmp_path / "flag"
+    outcome = sh(
+        f"(for i in $(seq 20); do echo noise; sleep 0.05; done; touch {flag}) & echo here", timeout=60
+    )
+    assert outcome.stdout.endswith(b"here\n") or b"here\n" in outcome.stdout
+    assert not flag.exists() or time.monotonic() - begun > 1
+    assert eventually(flag.exists)
+
+
+def test_only_the_end_is_kept_and_the_rest_counted() -> None:
+    outcome = sh("head -c 3000000 /dev/zero; printf end; printf error >&2", max_output_bytes=5)
+    assert (outcome.stdout, outcome.stdout_dropped) == (b"\0\0end", 2_999_998)
+    assert (outcome.stderr, outcome.stderr_dropped) == (b"error", 0)
+
+
+def test_many_at_once_and_no_descriptor_or_zombie_left() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    sh("true")
+    before = len(os.listdir("/proc/self/fd"))
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda n: sh(f"echo {n}; exit {n}"), range(64)))
+    assert [(o.value, o.stdout) for o in outcomes] == [(n, f"{n}\n".encode()) for n in range(64)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf])
+def test_a_timeout_that_is_none_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        run("true", timeout=bad)
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="max_output_bytes"):
+        run("true", max_output_bytes=0)
+    with pytest.raises(ValueError, match="argv"):
+        run_process([], timeout=1, max_output_bytes=1)
+    with pytest.raises(ValueError, match="argv"):
+        run("true", "a\0b")
+    with pytest.raises(ValueError, match="env"):
+        run("true", env={"A": "\0"})
+    assert run("true", "x" * 200_000).value == errno.E2BIG
