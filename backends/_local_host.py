@@ -133,6 +133,10 @@ _KNOBS = (
         r"seccomp|system call filtering",
         "the kernel refuses a system call filter: it needs CONFIG_SECCOMP_FILTER",
     ),
+    (
+        r"Unknown option",
+        "this bubblewrap is too old; 0.8 is known to work",
+    ),
     (r"could not join a control group", "the control group of the sandbox could not be joined"),
     (
         r"execvp .*No such file",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from sandbox_native import _sandbox_native as native
 
@@ -17,7 +18,15 @@ WORKSPACE = "/workspace"
 UID = 1000
 """User and group of every command, inside."""
 
-_ETC = ("alternatives", "ssl/certs", "ca-certificates.conf", "pki", "mime.types", "ld.so.cache")
+_ETC = (
+    "alternatives",
+    "ssl/certs",
+    "ca-certificates.conf",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "mime.types",
+    "ld.so.cache",
+)
 _PASSWD = "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/workspace:/bin/sh\n"
 _GROUP = "root:x:0:\nsandbox:x:1000:\n"
 _HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost sandbox\n"
@@ -57,8 +66,13 @@ class Layout:
     shm_bytes: int
 
     def staged(self) -> Sequence[str]:
-        """Paths the launcher binds below /tmp first: the uid bubblewrap runs as may not reach them."""
-        return self.read_only_paths if self.two_uids else ()
+        """Paths the launcher binds below /tmp first: the uid bubblewrap runs as may not reach them.
+
+        All or none, since that covers what else lies in /tmp.
+        """
+        if not self.two_uids or all(reachable_by_all(path) for path in self.read_only_paths):
+            return ()
+        return self.read_only_paths
 
     def files(self) -> dict[str, bytes]:
         """Files made in ``/etc``, by path; their descriptors are numbered in this order."""
@@ -109,11 +123,7 @@ class Layout:
                 yield from ("--symlink", os.readlink(path), path)
             elif os.path.isdir(path):
                 yield from ("--ro-bind", path, path)
-        # Directories that bubblewrap makes on its way to a mount point would be for root alone.
-        for directory in ("/etc", "/etc/ssl"):
-            yield from ("--perms", "0755", "--dir", directory)
-        for name in _ETC:
-            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        yield from self._etc()
         for number, path in enumerate(self.files(), native.BOX_FD_DATA):
             yield from ("--perms", "0644", "--file", str(number), path)
         yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
@@ -124,9 +134,20 @@ class Layout:
         yield from self._tmpfs("0755", self.workspace_bytes, WORKSPACE)
         for directory in self._parents():
             yield from ("--perms", "0755", "--dir", directory)
+        staged = self.staged()
         for number, path in enumerate(self.read_only_paths):
-            yield from ("--ro-bind", f"/tmp/{number}" if self.two_uids else path, path)
+            yield from ("--ro-bind", f"/tmp/{number}" if staged else path, path)
         yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+    def _etc(self) -> Iterator[str]:
+        found = [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
+        # Directories that bubblewrap makes on its way to a mount point would be for root alone.
+        parents = {str(parent): None for path in found for parent in reversed(PurePosixPath(path).parents)}
+        for directory in parents:
+            if directory != "/":
+                yield from ("--perms", "0755", "--dir", directory)
+        for path in found:
+            yield from ("--ro-bind", path, path)
 
     def _parents(self) -> list[str]:
         """The directories on the way to the read-only paths, as far as they are not there already."""
@@ -147,6 +168,16 @@ class Layout:
     def _end(self) -> Iterator[str]:
         yield from ("--seccomp", str(native.BOX_FD_SECCOMP), "--")
         yield from (f"/proc/self/fd/{native.BOX_FD_PROGRAM}", "init")
+
+
+def reachable_by_all(path: str) -> bool:
+    """Whether any user may walk to ``path`` and read it."""
+    real = os.path.realpath(path)
+    for directory in {*map(str, PurePosixPath(path).parents), *map(str, PurePosixPath(real).parents)}:
+        if not os.stat(directory).st_mode & 0o001:
+            return False
+    wanted = 0o005 if os.path.isdir(real) else 0o004
+    return os.stat(real).st_mode & wanted == wanted
 
 
 def check_read_only_path(path: str) -> str:

@@ -251,7 +251,8 @@ class LocalSandboxBackend(SandboxBackend):
         except InterruptedError as e:
             raise calls.CallCancelled("cancelled while a sandbox was starting") from e
         except OSError as e:
-            raise SandboxTerminalError(f"Could not start a local sandbox: {e.strerror or e}") from e
+            old = " (the kernel has to be Linux 5.9 or newer)" if e.errno == errno.ENOSYS else ""
+            raise SandboxTerminalError(f"Could not start a local sandbox: {e.strerror or e}{old}") from e
         except ValueError as e:
             raise SandboxTerminalError(f"Could not start a local sandbox: {e}") from e
         finally:

@@ -54,12 +54,16 @@ static _Atomic(struct spawner *) current;
 /* -- the child, between clone and exec: shares the worker's memory, so raw system calls and its own
  *    stack only ------------------------------------------------------------------------------ */
 
+/* The child leaves its stack by exec, never by return, so AddressSanitizer's marks of its variables
+ * would stay behind on memory that is used again. */
+#define ON_CHILD_STACK __attribute__((no_sanitize_address))
+
 struct child_start {
     const struct sn_spawn *what;
     int error;
 };
 
-static int place_descriptors(const struct sn_spawn *what, int *program)
+ON_CHILD_STACK static int place_descriptors(const struct sn_spawn *what, int *program)
 {
     int high[SN_SPAWN_MAX_FDS];
     int last = 2, floor = 3;
@@ -101,7 +105,7 @@ static int place_descriptors(const struct sn_spawn *what, int *program)
     return (int)syscall(SYS_close_range, (unsigned)(last + (spare >= 0 ? 2 : 1)), ~0U, 0U);
 }
 
-static int child_main(void *arg)
+ON_CHILD_STACK static int child_main(void *arg)
 {
     struct child_start *start = arg;
     const struct sn_spawn *what = start->what;

@@ -22,8 +22,10 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <linux/capability.h>
 
 #define SN_UIDS 2000U
 
@@ -57,27 +59,38 @@ static int become(unsigned base)
                : 0;
 }
 
-/* The holder of the new user namespace: owned by BASE, so that bubblewrap as BASE may enter it. */
-static void hold_namespace(unsigned base, int ready)
+/* The holder of the new user namespace: owned by BASE, so that bubblewrap as BASE may enter it. It
+ * lives until the other end of `hold` is closed, by whatever ends this program. (A parent-death
+ * signal would be forgotten at each change of identity.) */
+static void hold_namespace(unsigned base, int ready, int hold)
 {
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || become(base) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 ||
-        unshare(CLONE_NEWUSER) < 0) {
-        int error = errno;
-        ssize_t ignored = write(ready, &error, sizeof error);
-        (void)ignored;
-        _exit(1);
+    int error = 0;
+    ssize_t ignored;
+
+    if (become(base) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 || unshare(CLONE_NEWUSER) < 0) {
+        error = errno;
     }
-    int fine = 0;
-    if (write(ready, &fine, sizeof fine) == (ssize_t)sizeof fine) {
-        pause();
+    ignored = write(ready, &error, sizeof error);
+    close(ready);
+    while (error == 0 && (ignored = read(hold, &error, sizeof error)) < 0 && errno == EINTR) {
     }
     _exit(0);
 }
 
+/* Writes both maps of the holder's namespace. It has to be done by the namespace's owner, who may
+ * do everything in it, with the right to set ids here: so this process needs no more than
+ * CAP_SETUID and CAP_SETGID. */
 static int map_namespace(pid_t holder, unsigned base)
 {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}};
     char path[64], map[64];
 
+    data[0].effective = data[0].permitted = 1U << CAP_SETUID | 1U << CAP_SETGID;
+    if (prctl(PR_SET_KEEPCAPS, 1) < 0 || become(base) < 0 ||
+        syscall(SYS_capset, &header, data) < 0) {
+        return fail("change to an unused user id", "");
+    }
     snprintf(map, sizeof map, "0 %u %u\n", base, SN_UIDS);
     snprintf(path, sizeof path, "/proc/%d/uid_map", (int)holder);
     if (write_file(path, map) < 0) {
@@ -87,6 +100,54 @@ static int map_namespace(pid_t holder, unsigned base)
     if (write_file(path, map) < 0) {
         return fail("write", path);
     }
+    return 0;
+}
+
+/* The outcome of a child: its exit status, or -1. */
+static int outcome_of(pid_t child)
+{
+    int status = -1;
+
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Makes the namespace; its holder, or -1. */
+static pid_t make_namespace(unsigned base)
+{
+    int ready[2], hold[2], error = 0;
+    pid_t holder, mapper;
+
+    if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(hold, O_CLOEXEC) < 0) {
+        return fail("make a pipe", "");
+    }
+    holder = fork();
+    if (holder == 0) {
+        close(ready[0]);
+        close(hold[1]);
+        hold_namespace(base, ready[1], hold[0]);
+    }
+    close(ready[1]);
+    close(hold[0]);
+    ssize_t got = holder < 0 ? -1 : read(ready[0], &error, sizeof error);
+    close(ready[0]);
+    if (got != (ssize_t)sizeof error || error != 0) {
+        errno = got == (ssize_t)sizeof error ? error : ECHILD;
+        return fail("make a user namespace", "");
+    }
+    mapper = fork();
+    if (mapper == 0) {
+        _exit(map_namespace(holder, base) < 0);
+    }
+    return mapper > 0 && outcome_of(mapper) == 0 ? holder : -1;
+}
+
+/* Opens the holder's namespace for bubblewrap, as its owner, and lets the holder go. */
+static int take_namespace(pid_t holder)
+{
+    char path[64];
+
     snprintf(path, sizeof path, "/proc/%d/ns/user", (int)holder);
     int fd = open(path, O_RDONLY);
     if (fd < 0) {
@@ -99,37 +160,9 @@ static int map_namespace(pid_t holder, unsigned base)
         }
         close(fd);
     }
-    return 0;
-}
-
-static int make_namespace(unsigned base)
-{
-    int ready[2], error = 0, result = -1;
-    pid_t holder;
-
-    if (pipe2(ready, O_CLOEXEC) < 0) {
-        return fail("make a pipe", "");
-    }
-    holder = fork();
-    if (holder < 0) {
-        return fail("fork", "");
-    }
-    if (holder == 0) {
-        hold_namespace(base, ready[1]);
-    }
-    close(ready[1]);
-    ssize_t got = read(ready[0], &error, sizeof error);
-    close(ready[0]);
-    if (got != (ssize_t)sizeof error || error != 0) {
-        errno = got == (ssize_t)sizeof error ? error : ECHILD;
-        (void)fail("make a user namespace", "");
-    } else {
-        result = map_namespace(holder, base);
-    }
     kill(holder, SIGKILL);
-    while (waitpid(holder, NULL, 0) < 0 && errno == EINTR) {
-    }
-    return result;
+    (void)outcome_of(holder);
+    return 0;
 }
 
 /* Binds each path at /tmp/<position> of a mount namespace nobody else sees, because the uid that
@@ -204,12 +237,15 @@ int sn_launch_main(int argc, char **argv)
     }
     if (*base_text != '-') {
         unsigned base = (unsigned)strtoul(base_text, NULL, 10);
-        if (base == 0 || make_namespace(base) < 0 ||
-            (nstaged > 0 && stage(argv + 4, nstaged) < 0)) {
+        pid_t holder = base == 0 ? -1 : make_namespace(base);
+        if (holder < 0 || (nstaged > 0 && stage(argv + 4, nstaged) < 0)) {
             return 125;
         }
         if (become(base) < 0) {
             (void)fail("change to an unused user id", base_text);
+            return 125;
+        }
+        if (take_namespace(holder) < 0) {
             return 125;
         }
     }

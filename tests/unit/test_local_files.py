@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_tools import Sandbox, sandbox
+from local_tools import Sandbox, eventually, sandbox
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxSpec, SandboxTerminalError
 
 
@@ -208,6 +208,7 @@ def test_writing_says_why_not(box: Sandbox, path: str, why: str) -> None:
 
 def test_a_running_program_is_not_overwritten(box: Sandbox) -> None:
     box.sh("cp /usr/bin/sleep prog; ./prog 300 >/dev/null 2>&1 &")
+    assert eventually(lambda: "./prog 300" in box.processes())
     with pytest.raises(SandboxError) as error:
         box.write("prog", b"x")
     assert refused(error, "busy")
