@@ -257,9 +257,9 @@ class SandboxToolsetBody:
 
     async def _close_async(self, run: Run, handling: BaseException | None) -> None:
         if isinstance(handling, GeneratorExit):
-            calls.run_sync(self._close, run)  # a coroutine that is being closed may not await
+            calls.complete_sync(self._close, run)  # a coroutine that is being closed may not await
         else:
-            await calls.run(self._close, run)
+            await calls.complete(self._close, run)
 
     def __enter__(self) -> Self:
         run = self._begin(sys.exc_info()[1])
@@ -269,14 +269,14 @@ class SandboxToolsetBody:
             except BaseException:
                 self._run = None
                 run.failed = True
-                calls.run_sync(self._close, run)
+                calls.complete_sync(self._close, run)
                 raise
         return self
 
     def __exit__(self, *args: Any) -> bool | None:
         # A with statement passes what ended its block.
         if (run := self._end(args[0] is not None, None)) is not None:
-            calls.run_sync(self._close, run)
+            calls.complete_sync(self._close, run)
         return None
 
     def _begin(self, handling: BaseException | None) -> Run | None:

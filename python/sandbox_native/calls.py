@@ -124,8 +124,11 @@ class Call(Generic[R]):
     leaves nothing locked.
     """
 
-    def __init__(self, fn: Callable[[], R]) -> None:
+    def __init__(self, fn: Callable[[], R], *, certain: bool = False) -> None:
+        """:param certain: ``fn`` runs whatever happens; otherwise a cancel that comes first spares it."""
         self._fn = fn
+        self._certain = certain
+        self._started = False
         self._context = contextvars.copy_context()
         self._token = _Token()
         # Whoever pops it has the call: its worker, to run it, or one who gave up before it ran.
@@ -147,6 +150,7 @@ class Call(Generic[R]):
             # A limit, or the interpreter is ending: clean-up still has to happen.
             log.debug("Running a call in place", exc_info=e)
             self._run()
+        self._started = True
 
     def cancel(self) -> None:
         """Ask the call to stop. Returns at once; the call ends when its backend has seen to it."""
@@ -274,7 +278,10 @@ class Call(Generic[R]):
             callback()
 
     def _withdraw(self) -> None:
-        if self._take():
+        if self._certain:
+            if not self._started:
+                self._run()  # what interrupted the start kept it from a thread
+        elif self._take():
             self._error = CallCancelled("the call was cancelled before it began")
             self._end()
 
@@ -284,6 +291,10 @@ class Call(Generic[R]):
         except IndexError:
             return False
         return True
+
+    def run_here(self) -> R:
+        """Run it in this thread, under the token of the call that this is part of."""
+        return self._fn()
 
     def _run(self) -> None:
         if not self._take():
@@ -394,6 +405,14 @@ async def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     return await finish(prepare(fn, *args, **kwargs))
 
 
+async def complete(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do what :func:`run` does for an ``fn`` that must run, such as clean-up, however early a cancel comes.
+
+    :raises BaseException: whatever ``fn`` raises.
+    """
+    return await finish(Call(lambda: fn(*args, **kwargs), certain=True))
+
+
 async def finish(call: Call[R]) -> R:
     """Do for a prepared call what :func:`run` does.
 
@@ -415,9 +434,20 @@ def run_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     :raises BaseException: whatever ``fn`` raises.
     """
+    return _finish_sync(prepare(fn, *args, **kwargs))
+
+
+def complete_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do what :func:`run_sync` does for an ``fn`` that must run, as :func:`complete` does.
+
+    :raises BaseException: whatever ``fn`` raises.
+    """
+    return _finish_sync(Call(lambda: fn(*args, **kwargs), certain=True))
+
+
+def _finish_sync(call: Call[R]) -> R:
     if _token.get() is not None:
-        return fn(*args, **kwargs)
-    call = prepare(fn, *args, **kwargs)
+        return call.run_here()
     try:
         call.start()
         return call.wait()

@@ -458,3 +458,46 @@ def test_exit_and_fork_while_a_call_runs(rest: str, code: int) -> None:
         text=True,
     )
     assert (done.returncode, done.stderr) == (code, "")
+
+
+class LateThreads:
+    """An executor whose threads come only when told, so that a cancel is always first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting: list[calls.Call[Any]] = []
+        monkeypatch.setattr(calls._executor, "submit", self.waiting.append)
+
+    def come(self) -> None:
+        for call in self.waiting:
+            threading.Thread(target=call._run).start()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("how", "expected"), [(calls.run, []), (calls.complete, ["ran"])])
+async def test_a_cancel_before_the_call_has_its_thread(
+    how: Callable[..., Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = LateThreads(monkeypatch)
+    ran: list[str] = []
+    task = asyncio.create_task(how(ran.append, "ran"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    threads.come()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, GUARD)
+    assert ran == expected
+
+
+@pytest.mark.parametrize(("how", "expected"), [(calls.run_sync, []), (calls.complete_sync, ["ran"])])
+def test_an_interrupt_before_the_call_has_its_thread(
+    how: Callable[..., Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(call: calls.Call[Any]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calls._executor, "submit", interrupted)
+    ran: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        how(ran.append, "ran")
+    assert ran == expected

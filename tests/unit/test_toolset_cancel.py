@@ -380,3 +380,28 @@ async def test_a_cancelled_export_of_a_real_sandbox_leaves_nothing(times: int, t
         await asyncio.wait_for(task, GUARD)
     assert list(tmp_path.iterdir()) == []
     assert len(destroyed) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_cancel_before_the_close_has_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = MemoryBackend()
+    waiting: list[calls.Call[Any]] = []
+
+    async def body() -> None:
+        async with SandboxToolset(backend) as toolset:
+            await toolset.call_tool("run_command", {"command": "x"}, CTX, CTX)
+            monkeypatch.setattr(calls._executor, "submit", waiting.append)
+
+    task = asyncio.create_task(body())
+    while not waiting:
+        await asyncio.sleep(0.001)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    monkeypatch.undo()
+    waiting[0].start()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, GUARD)
+    assert len(backend.created) == 1
+    backend.assert_nothing_left()
