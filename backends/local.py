@@ -28,7 +28,7 @@ from sandbox_native.contract import (
     SandboxSpec,
     SandboxTerminalError,
 )
-from sandbox_native.destination import descriptor_of
+from sandbox_native.destination import descriptor_of, write_all
 from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
@@ -43,6 +43,9 @@ _EXPORT_MIN_RATE = 1024 * 1024
 _EXPORT_CHUNK = 1024 * 1024
 # Names of one directory; more is for `find` and `ls` in a command.
 _LISTING_BYTES = 16 * 1024 * 1024
+
+# The kernel's limit for one string of the environment (MAX_ARG_STRLEN: 32 pages of 4 KiB) less its final NUL.
+_LONGEST_STRING = 32 * 4096 - 1
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -382,7 +385,10 @@ class LocalSandboxBackend(SandboxBackend):
         with self._opened(sandbox, path, "read") as (fd, size):
             if size > max_bytes:
                 raise SandboxFileTooLargeError(path, size, max_bytes)
-            return native.read_up_to(fd, max_bytes)
+            data = native.read_up_to(fd, max_bytes + 1)
+            if len(data) > max_bytes:  # it grew after the first look
+                raise SandboxFileTooLargeError(path, len(data), max_bytes)
+            return data
 
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Make ``content`` the content of a file, made with its parents where it is missing.
@@ -540,7 +546,7 @@ def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
             if not data:
                 break
             with _blaming_destination():
-                dest.write(data)
+                write_all(dest, data)
             copied += len(data)
         return copied
     except InterruptedError as e:
@@ -596,6 +602,12 @@ def _environment_block(given: Mapping[str, str]) -> bytes:
         ]
     except UnicodeEncodeError as e:
         raise SandboxTerminalError(f"SandboxSpec.env is not valid text: {e.reason}.") from e
+    for line in lines:
+        if len(line) > _LONGEST_STRING:
+            name = line.partition(b"=")[0].decode("utf-8", "replace")
+            raise SandboxTerminalError(
+                f"SandboxSpec.env[{name!r}] is too long: with its name it may have {_LONGEST_STRING} bytes."
+            )
     block = b"".join(line + b"\0" for line in lines)
     if len(block) > 1 << 20:
         raise SandboxTerminalError("SandboxSpec.env is larger than 1 MiB.")

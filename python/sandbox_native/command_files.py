@@ -19,6 +19,7 @@ from sandbox_native._home import (
     SandboxFileTooLargeError,
     SandboxTerminalError,
 )
+from sandbox_native.destination import write_all
 from sandbox_native.guest import Status
 from sandbox_native.validate import positive_finite
 
@@ -192,23 +193,12 @@ def export_file(
                 f"Could not export {path!r}: its size is given as {size} bytes, which is not what can be "
                 "read of it. If it is a file of the system, as in /proc, copy it to an ordinary file first."
             )
-        _write_all(dest, frame.data)
+        write_all(dest, frame.data)
         written += len(frame.data)
         if written >= size:
             return written
         # Not to be held while the next slice comes.
         del result, frame
-
-
-def _write_all(dest: BinaryIO, data: bytes) -> None:
-    """Write all of ``data``; raw files may take less at a time, and some file-likes return nothing."""
-    taken = dest.write(data)
-    view = memoryview(data)
-    while taken is not None and taken < len(view):
-        if taken <= 0:
-            raise OSError("the destination takes no more data")
-        view = view[taken:]
-        taken = dest.write(view)
 
 
 # ---- results -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -43,6 +44,22 @@ def descriptor_of(dest: Any) -> int | None:
     dest.flush()
     descriptor = raw.fileno()
     return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def write_all(dest: Any, data: bytes | bytearray | memoryview) -> None:
+    """Write all of ``data``. Raw files may take a part at a time; some file-likes do not say what they took.
+
+    :raises OSError: ``dest`` takes no more, now or for good.
+    """
+    view = memoryview(data).cast("B")
+    rest = data
+    while view:
+        taken = dest.write(rest)
+        if taken is None and not isinstance(dest, io.RawIOBase):
+            return
+        if not taken:
+            raise OSError(errno.EAGAIN, "The destination takes no more data")
+        rest = view = view[taken:]
 
 
 def discard(dest: Any) -> None:

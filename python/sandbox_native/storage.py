@@ -105,7 +105,9 @@ class LocalSlot(Slot):
             return "it does not end in a file name"
         try:
             mode = os.stat(self.path).st_mode
-        except OSError:
+        except OSError as e:
+            if e.errno in (errno.ENAMETOOLONG, errno.EACCES):
+                return os.strerror(e.errno)
             return self._parent_problem()
         if stat.S_ISDIR(mode):
             return "it is an existing directory"

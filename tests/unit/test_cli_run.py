@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import secrets
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from cli_program import cli, running_with, start, wait_for
+from cli_program import COMMAND, cli, running_with, start, wait_for
 
 
 @pytest.fixture
@@ -142,3 +143,19 @@ def test_what_cannot_be_done_is_refused_before_the_command_runs(arguments: list[
     assert named in done.stderr
     assert b"ran" not in done.stdout
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "shown"),
+    [
+        (">&-", "echo out; echo err >&2; exit 3", b"err\n"),
+        ("2>&-", "echo out; echo err >&2; exit 3", b"out\n"),
+        ("<&- >&- 2>&-", "echo out; exit 3", b""),
+    ],
+)
+def test_a_stream_that_the_caller_closed_is_dropped(closed: str, command: str, shown: bytes) -> None:
+    script = f'exec "$@" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *COMMAND, "run", "--", command], capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (3, shown)

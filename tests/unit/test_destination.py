@@ -6,12 +6,13 @@ import gzip
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 from upath import UPath
 
-from sandbox_native.destination import descriptor_of
+from sandbox_native.destination import descriptor_of, write_all
 
 
 def test_a_plain_file_is_flushed_and_its_descriptor_continues_it(tmp_path: Path) -> None:
@@ -68,3 +69,36 @@ def test_only_a_regular_file() -> None:
         assert descriptor_of(dest) is None
     with open("/dev/null", "wb") as dest:
         assert descriptor_of(dest) is None
+
+
+class Sparing(io.RawIOBase):
+    """Takes three bytes at a time, and nothing after ten."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int | None:
+        part = bytes(data)[: min(3, 10 - len(self.taken))]
+        self.taken += part
+        return len(part) or None
+
+
+class Silent:
+    """Does not say how much it took, which is all."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def write(self, data: bytes) -> None:
+        self.taken += data
+
+
+def test_all_is_written_or_it_is_an_error() -> None:
+    for dest in (Sparing(), Silent(), io.BytesIO()):
+        write_all(dest, b"0123456789")
+        assert (dest.getvalue() if isinstance(dest, io.BytesIO) else dest.taken) == b"0123456789"
+    with pytest.raises(OSError, match="takes no more"):
+        write_all(Sparing(), b"0123456789a")

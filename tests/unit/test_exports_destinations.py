@@ -97,6 +97,7 @@ def test_a_staging_name_fits_beside_any_name(name: str) -> None:
         ("file://{tmp}/socket", "not a regular file"),
         ("file:///dev/null", "not a regular file"),
         ("file://{tmp}/file/below", "not a directory"),
+        ("file://{tmp}/" + "n" * 256, "name too long"),
         ("file://{tmp}/..", "file name"),
         ("file://{tmp}/a\0b", "NUL"),
         ("memory://", "slash"),

@@ -235,6 +235,18 @@ def test_an_export_into_a_pipe_end_is_written_to_the_end(box: Sandbox) -> None:
     assert got == [b"x" * 300_000]
 
 
+def test_a_destination_that_takes_no_more_is_an_error_not_a_short_file(box: Sandbox) -> None:
+    box.write("file", b"x" * 3_000_000)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with (
+        os.fdopen(read_end, "rb"),
+        os.fdopen(write_end, "wb", buffering=0) as out,
+        pytest.raises(OSError, match="takes no more"),
+    ):
+        export(box, "file", out)
+
+
 def test_appending_destinations_work(box: Sandbox, tmp_path: Path) -> None:
     box.write("file", b"new")
     (tmp_path / "log").write_bytes(b"old ")

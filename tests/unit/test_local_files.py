@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from local_tools import Sandbox, sandbox
+from sandbox_native import _sandbox_native as native
+from sandbox_native.backends import local
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxSpec, SandboxTerminalError
 
 
@@ -105,6 +108,23 @@ def test_a_file_over_the_cap_is_not_moved(box: Sandbox) -> None:
     with pytest.raises(SandboxFileTooLargeError) as error:
         box.read("sized", max_bytes=499)
     assert (error.value.path, error.value.size_bytes, error.value.max_bytes) == ("sized", 500, 499)
+
+
+def test_a_file_that_grows_over_the_cap_while_it_is_read_is_not_cut(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Growing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(native, name)
+
+        def read_up_to(self, fd: int, most: int) -> bytes:
+            box.run("printf more >> growing")
+            return native.read_up_to(fd, most)
+
+    box.write("growing", b"x" * 500)
+    monkeypatch.setattr(local, "native", Growing())
+    with pytest.raises(SandboxFileTooLargeError):
+        box.read("growing", max_bytes=500)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True])

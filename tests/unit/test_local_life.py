@@ -187,6 +187,7 @@ def test_what_cannot_be_enforced_is_refused_by_name(spec: SandboxSpec) -> None:
         ({"A\0": "x"}, "name"),
         ({"A": "x\0"}, "'A'"),
         ({"A": 1}, "int"),
+        ({"LONG": "x" * 131_067}, "LONG.*131071"),
     ],
 )
 def test_an_impossible_environment_is_refused(env: Any, what: str) -> None:
@@ -387,3 +388,8 @@ def test_a_cancelled_create_leaves_nothing() -> None:
         with contextlib.suppress(calls.CallCancelled):
             backend.destroy(call.wait())
     assert backend._table() == {}
+
+
+def test_the_longest_variable_reaches_the_command() -> None:
+    with sandbox(spec=SandboxSpec(env={"LONG": "x" * 131_066})) as box:
+        assert box.run("echo ${#LONG}").stdout == "131066\n"

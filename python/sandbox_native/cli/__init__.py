@@ -14,6 +14,7 @@ INTERRUPT_STATUS = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (``sys.argv`` by default) and return its exit status."""
+    _open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Split here, so that nothing of the sandbox's command is ever taken for an option.
     own, command = _split(arguments)
@@ -37,6 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Nobody reads any more. What is buffered must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _open_standard_streams() -> None:
+    """What the caller has closed becomes /dev/null, before another file gets its number."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one
+            setattr(sys, name, os.fdopen(opened, mode, closefd=False))
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

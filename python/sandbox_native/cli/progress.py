@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO, Self, TextIO
 
+from sandbox_native.destination import write_all
+
 REDRAW_SECONDS = 0.1
 
 
@@ -21,7 +23,7 @@ class Counted:
         self.written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        self._stream.write(data)
+        write_all(self._stream, data)
         self.written += memoryview(data).nbytes
         return memoryview(data).nbytes
 
