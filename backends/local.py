@@ -53,7 +53,8 @@ _ENVIRONMENT = {
     "USER": "sandbox",
     "LOGNAME": "sandbox",
     "SHELL": "/bin/sh",
-    "LANG": "C.UTF-8",
+    # Rather than LANG: one file to load for every shell instead of twelve, with the same effect.
+    "LC_CTYPE": "C.UTF-8",
 }
 
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,6 @@
 /* The kernel's limit for one argument (MAX_ARG_STRLEN): 32 pages of 4 KiB. */
 #define LONGEST_ARGUMENT (32U * 4096U - 1U)
 
-struct failure {
-    int stage;
-    int error;
-};
-
 struct runner {
     int call;
     int signals;
@@ -39,14 +35,20 @@ static int exit_value(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* -- the command's side ------------------------------------------------------------------- */
+/* -- the command's side: between clone and exec it shares the runner's memory, which waits ---- */
 
-static void fail_start(int report, int stage)
+struct start {
+    const struct sn_guest_config *config;
+    struct sn_received *request;
+    char **env, **argv; /* argv is NULL for a shell command */
+    int out, err;
+    int stage, error; /* what failed */
+};
+
+static void fail_start(struct start *start, int stage)
 {
-    struct failure failure = {.stage = stage, .error = errno};
-    ssize_t ignored = write(report, &failure, sizeof failure);
-
-    (void)ignored;
+    start->stage = stage;
+    start->error = errno;
     _exit(127);
 }
 
@@ -78,90 +80,81 @@ static char *as_sourced(const char *text, size_t len)
     return source;
 }
 
-static void exec_command(struct sn_received *request, int report)
+static void exec_command(struct start *start)
 {
-    char **env = sn_wire_vector(request->env, request->head.env_bytes);
+    char *text = start->request->text;
 
-    if (env == NULL) {
-        fail_start(report, SN_STAGE_EXEC);
+    if (start->argv != NULL) {
+        environ = start->env; /* where execvp looks for PATH */
+        (void)execvp(start->argv[0], start->argv);
+        fail_start(start, SN_STAGE_EXEC);
     }
-    if (request->head.flags & SN_REQUEST_ARGV) {
-        char **argv = sn_wire_vector(request->text, request->head.text_bytes);
-        if (argv != NULL && argv[0] != NULL) {
-            environ = env; /* where execvp looks for PATH */
-            (void)execvp(argv[0], argv);
-        }
-        fail_start(report, SN_STAGE_EXEC);
-    }
-    char *text = request->text;
-    if (request->head.text_bytes > LONGEST_ARGUMENT) {
-        text = as_sourced(text, request->head.text_bytes);
+    if (start->request->head.text_bytes > LONGEST_ARGUMENT) {
+        text = as_sourced(text, start->request->head.text_bytes);
         if (text == NULL) {
-            fail_start(report, SN_STAGE_EXEC);
+            fail_start(start, SN_STAGE_EXEC);
         }
     }
     char *bash[] = {"bash", "-c", text, NULL};
-    (void)execve("/bin/bash", bash, env);
+    (void)execve("/bin/bash", bash, start->env);
     if (errno == ENOENT || errno == EACCES) {
         char *sh[] = {"sh", "-c", text, NULL};
-        (void)execve("/bin/sh", sh, env);
+        (void)execve("/bin/sh", sh, start->env);
     }
-    fail_start(report, SN_STAGE_EXEC);
+    fail_start(start, SN_STAGE_EXEC);
 }
 
-static void become_command(const struct sn_guest_config *config, struct sn_received *request,
-                           int out, int err, int report)
+static int become_command(void *argument)
 {
+    struct start *start = argument;
+    const struct sn_guest_config *config = start->config;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     if (null < 0) {
-        fail_start(report, SN_STAGE_IDENTITY);
+        fail_start(start, SN_STAGE_IDENTITY);
     }
     set_output(null, 0);
-    set_output(out, 1);
-    set_output(err, 2);
+    set_output(start->out, 1);
+    set_output(start->err, 2);
     (void)setsid();
     sn_identity_default_signals();
     if (config != NULL &&
         (sn_identity_limits(&config->limits) < 0 || sn_identity_drop(config) < 0)) {
-        fail_start(report, SN_STAGE_IDENTITY);
+        fail_start(start, SN_STAGE_IDENTITY);
     }
     /* After the change of identity, which clears it. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (request->cwd != NULL && chdir(request->cwd) < 0) {
-        fail_start(report, SN_STAGE_CWD);
+    if (start->request->cwd != NULL && chdir(start->request->cwd) < 0) {
+        fail_start(start, SN_STAGE_CWD);
     }
-    exec_command(request, report);
+    exec_command(start);
+    return 127;
 }
 
 /* -- the runner's side -------------------------------------------------------------------- */
 
-/* Starts the command; 0, or -1 with `failure` filled. */
-static int start(const struct sn_guest_config *config, struct runner *self,
-                 struct sn_received *request, int out, int err, struct failure *failure)
+/* Starts the command; 0, or -1 with stage and error filled. */
+static int start_command(struct runner *self, struct start *start)
 {
-    int report[2];
-    ssize_t got;
+    static char stack[128 * 1024] __attribute__((aligned(16)));
+    struct sn_received *request = start->request;
 
-    failure->stage = SN_STAGE_FORK;
-    if (pipe2(report, O_CLOEXEC) < 0) {
-        failure->error = errno;
+    start->stage = SN_STAGE_FORK;
+    start->env = sn_wire_vector(request->env, request->head.env_bytes);
+    if (request->head.flags & SN_REQUEST_ARGV) {
+        start->argv = sn_wire_vector(request->text, request->head.text_bytes);
+    }
+    if (start->env == NULL || (request->head.flags & SN_REQUEST_ARGV &&
+                               (start->argv == NULL || start->argv[0] == NULL))) {
+        start->error = start->env == NULL || start->argv == NULL ? ENOMEM : EINVAL;
         return -1;
     }
-    self->command = fork();
+    self->command =
+        clone(become_command, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, start);
     if (self->command < 0) {
-        failure->error = errno;
-        return -1;
+        start->error = errno;
     }
-    if (self->command == 0) {
-        become_command(config, request, out, err, report[1]);
-    }
-    close(report[1]);
-    do {
-        got = read(report[0], failure, sizeof *failure);
-    } while (got < 0 && errno == EINTR);
-    close(report[0]);
-    return got == (ssize_t)sizeof *failure ? -1 : 0;
+    return start->error != 0 ? -1 : 0;
 }
 
 /* Reaps what has ended. Returns 0 while there are children, -1 when there are none. */
@@ -267,7 +260,7 @@ int sn_runner(const struct sn_guest_config *config, int call, int out, int err)
 {
     struct runner self = {.call = call};
     struct sn_received request;
-    struct failure failure;
+    struct start start = {.config = config, .request = &request, .out = out, .err = err};
     sigset_t child;
 
     sigemptyset(&child);
@@ -282,9 +275,9 @@ int sn_runner(const struct sn_guest_config *config, int call, int out, int err)
         (void)sn_wire_reply(call, SN_REPLY_FAILED, errno, SN_STAGE_REQUEST, -1);
         return 0;
     }
-    if (start(config, &self, &request, out, err, &failure) < 0) {
+    if (start_command(&self, &start) < 0) {
         kill_tree(&self);
-        (void)sn_wire_reply(call, SN_REPLY_FAILED, failure.error, (unsigned)failure.stage, -1);
+        (void)sn_wire_reply(call, SN_REPLY_FAILED, start.error, (unsigned)start.stage, -1);
         return 0;
     }
     close(out);
