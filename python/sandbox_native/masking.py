@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from sandbox_native import _sandbox_native as native
+
 MASK = "***"
 # Parts of a secret this short say nothing, and they occur in every text.
 _TRIVIAL = 2
@@ -56,8 +58,10 @@ class Secrets:
 
     def mask_bytes(self, data: bytes) -> bytes:
         """:meth:`mask` for UTF-8 text, whatever else is in it. Returns ``data`` itself when it holds none."""
-        if self._extra is None and not any(part in data for part in self._encoded()):
-            return data
+        if self._extra is None:
+            # UTF-8 is such that the bytes of a secret are found exactly where its characters are.
+            masked_bytes = native.replace_all(data, tuple(self._encoded()), MASK.encode())
+            return data if masked_bytes is None else masked_bytes
         text = data.decode("utf-8", "surrogateescape")
         masked = self.mask(text)
         return data if masked == text else masked.encode("utf-8", "surrogateescape")
