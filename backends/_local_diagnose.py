@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 Check = tuple[str, bool, str, str]
 _GROUPS = (
-    "run as root, or have the worker's control group delegated (systemd: Delegate=yes); without it the limit "
-    "holds for each process, not for the sandbox"
+    "run as root, or have the worker's control group delegated (systemd: Delegate=yes); without it memory "
+    "is limited for each process, and nothing limits what the processes and files of a sandbox take in all: "
+    "limit the worker itself"
 )
 
 

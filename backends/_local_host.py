@@ -17,9 +17,10 @@ IDS = 2000
 """Host user ids one sandbox takes where the worker is root (csrc/guest/launch.c: SN_UIDS)."""
 
 # Ids that nothing else uses: above what systemd gives to containers (up to 0x6FFFFFFF,
-# https://systemd.io/UIDS-GIDS/) and below the sign bit; where a container maps only 65536 ids, those above
-# Debian's ordinary users (up to 59999) and below systemd's dynamic ones (from 61184).
-_WINDOWS = ((0x70000000, 0x7FFF0000), (60000, 61184), (20000, 60000), (2000, 60000))
+# https://systemd.io/UIDS-GIDS/) and below the sign bit. Where a container maps only 65536 ids, no such range
+# is left (from the end of Debian's ordinary users, 59999, to systemd's dynamic ones, 61184, is too little):
+# then the high ones of ordinary users, which are given from 1000 up.
+_WINDOWS = ((0x70000000, 0x7FFF0000), (20000, 60000), (2000, 60000))
 
 INSTALL = "install bubblewrap: apt-get install bubblewrap"
 

@@ -83,8 +83,12 @@ class LocalSandboxBackend(SandboxBackend):
     :param memory_mb: memory in MiB. Where a memory control group can be made: of the whole sandbox, on top of
         what its file systems may hold (they are memory, too). Else: address space of each process, which
         breaks programs that reserve more than they use (Java, Node.js, sanitizers): they need a larger value.
+        Then nothing limits the sum: ``max_processes`` may take this much each, and files in memory come on
+        top; System V shared memory, queues and semaphores, which belong to no process, are refused.
     :param max_processes: processes and threads of a sandbox, 1 to 500 (more cannot be killed reliably).
-    :param max_file_bytes: largest file a process may write; ``None``: as large as fits.
+    :param max_file_bytes: largest file a process may write; ``None``: as large as fits, and where no memory
+        control group can be made, a sparse file or one in no file system (``memfd_create``) at most as large
+        as the largest of them.
     :param cpu_seconds: CPU time of each process in seconds; ``None``: no limit but the command's timeout.
     :param max_open_files: descriptors of each process.
     :param workspace_bytes: size of /workspace, the working and home directory.
@@ -152,8 +156,9 @@ class LocalSandboxBackend(SandboxBackend):
     # -- what the machine enforces ------------------------------------------------------------
 
     def enforcement(self) -> dict[str, str]:
-        """How each limit is enforced on this machine: limit -> ``"control group"``, ``"each process"`` or
-        ``"file system"``.
+        """How each limit is enforced on this machine: limit -> ``"control group"``, ``"each process"``,
+        ``"user namespace"`` or ``"file system"``. With ``memory_mb`` by ``"each process"`` nothing limits
+        what a sandbox takes in all.
         """
         places = cgroup.places()
         group, process = "control group", "each process"
@@ -240,11 +245,13 @@ class LocalSandboxBackend(SandboxBackend):
                 command_uid=base + 1000 if base is not None else -1,
                 # A limit on address space breaks programs that reserve much and use little.
                 memory_bytes=0 if groups.has_memory else self.memory_mb << 20,
-                file_bytes=self.max_file_bytes or 0,
+                file_bytes=self._file_limit(groups),
                 cpu_seconds=self.cpu_seconds or 0,
                 # Where everything inside has one uid, the guest program's own processes count, too.
                 processes=self.max_processes if two_uids else self.max_processes + 16,
                 open_files=self.max_open_files,
+                # Its objects belong to no process, so only a control group limits them.
+                refuse_sysv_ipc=not groups.has_memory,
                 timeout=_START_TIMEOUT,
                 cancel_fd=calls.cancel_fd(),
             )
@@ -262,6 +269,16 @@ class LocalSandboxBackend(SandboxBackend):
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def _file_limit(self, groups: cgroup.Groups) -> int:
+        """Bytes a file may have; 0: as many as fit."""
+        if self.max_file_bytes is not None:
+            return self.max_file_bytes
+        if groups.has_memory:
+            return 0
+        # A file without a name (memfd_create) is in no file system and in no process' address space. The page
+        # more lets the one that fills the largest file system be told so, instead of being killed by SIGXFSZ.
+        return max(self.workspace_bytes, self.tmp_bytes, self.shm_bytes) + 4096
 
     def _check_read_only_paths(self, two_uids: bool) -> None:
         for path in self.read_only_paths:

@@ -87,7 +87,8 @@ static enum sn_status prepare(const struct sn_box_options *options, struct start
 {
     char filter[8192];
     size_t filter_len;
-    enum sn_status status = sn_seccomp_build(filter, sizeof filter, &filter_len);
+    enum sn_status status = sn_seccomp_build(
+        filter, sizeof filter, options->refuse_sysv_ipc ? SN_SECCOMP_NO_SYSV_IPC : 0, &filter_len);
 
     if (status != SN_OK) {
         return status;
@@ -264,7 +265,7 @@ int sn_box_is_gone(const struct sn_box *box, int wait_ms)
 
 /* Hands one call to PID 1. */
 static enum sn_status place(struct sn_box *box, enum sn_guest_op op, struct sn_call_ends *ends,
-                            int64_t deadline)
+                            const struct sn_watch *watch)
 {
     struct sn_guest_call call = {.op = op};
     int fds[3] = {ends->sock, ends->out, ends->err};
@@ -276,17 +277,16 @@ static enum sn_status place(struct sn_box *box, enum sn_guest_op op, struct sn_c
         if (status != SN_SYSTEM || (errno != EAGAIN && errno != ETOOMANYREFS)) {
             return status;
         }
-        struct pollfd watch = {.fd = box->control, .events = POLLOUT};
-        int left = sn_clock_left_ms(deadline);
-        if (left == 0) {
-            return SN_TIMED_OUT;
+        /* Too many descriptors under way is no matter of this socket's room. */
+        status = sn_watch_for(watch, errno == EAGAIN ? box->control : -1, POLLOUT, 50);
+        if (status != SN_OK) {
+            return status;
         }
-        (void)poll(&watch, 1, left < 0 || left > 50 ? 50 : left);
     }
 }
 
 static enum sn_status begin(struct sn_box *box, enum sn_guest_op op,
-                            const struct sn_request *request, int64_t deadline,
+                            const struct sn_request *request, const struct sn_watch *watch,
                             struct sn_call *call)
 {
     struct sn_call_ends ends;
@@ -295,10 +295,10 @@ static enum sn_status begin(struct sn_box *box, enum sn_guest_op op,
     if (status != SN_OK) {
         return status;
     }
-    status = place(box, op, &ends, deadline);
+    status = place(box, op, &ends, watch);
     sn_call_sent(&ends);
     if (status == SN_OK && request != NULL) {
-        status = sn_call_request(&ends.host, request, deadline);
+        status = sn_call_request(&ends.host, request, watch);
     }
     if (status != SN_OK) {
         sn_call_close(&ends.host);
@@ -313,16 +313,15 @@ static enum sn_status begin(struct sn_box *box, enum sn_guest_op op,
 static int kill_all(void *context)
 {
     struct sn_box *box = context;
-    int64_t deadline = sn_clock_now() + (int64_t)SN_KILL_WAIT_MS * 1000000;
+    struct sn_watch watch = {.cancel = -1,
+                             .deadline = sn_clock_now() + (int64_t)SN_KILL_WAIT_MS * 1000000};
     struct sn_guest_reply reply;
     struct sn_call call;
-    struct pollfd watch;
     size_t nfds;
     int killed = 0;
 
-    if (begin(box, SN_GUEST_KILL_ALL, NULL, deadline, &call) == SN_OK) {
-        watch = (struct pollfd){.fd = call.sock, .events = POLLIN};
-        killed = poll(&watch, 1, SN_KILL_WAIT_MS) > 0 &&
+    if (begin(box, SN_GUEST_KILL_ALL, NULL, &watch, &call) == SN_OK) {
+        killed = sn_watch_for(&watch, call.sock, POLLIN, -1) == SN_OK &&
                  sn_fdpass_receive(call.sock, &reply, sizeof reply, 0, NULL, 0, &nfds) == SN_OK &&
                  reply.kind == SN_REPLY_KILLED;
         sn_call_close(&call);
@@ -337,8 +336,9 @@ enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request,
                           struct sn_drain *drain, struct sn_outcome *out)
 {
     struct sn_last_resort last = {.call = kill_all, .context = box};
+    struct sn_watch watch = {drain->cancel, drain->deadline, drain->tick};
     struct sn_call call;
-    enum sn_status status = begin(box, SN_GUEST_RUN, request, drain->deadline, &call);
+    enum sn_status status = begin(box, SN_GUEST_RUN, request, &watch, &call);
 
     *out = (struct sn_outcome){.ending = SN_ENDED_LOST};
     if (status != SN_OK) {
@@ -350,37 +350,20 @@ enum sn_status sn_box_run(struct sn_box *box, const struct sn_request *request,
 }
 
 enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op,
-                           const struct sn_request *request, int64_t deadline, int cancel,
+                           const struct sn_request *request, const struct sn_watch *watch,
                            struct sn_guest_reply *reply, int *fd)
 {
     struct sn_call call;
-    enum sn_status status = begin(box, op, request, deadline, &call);
+    enum sn_status status = begin(box, op, request, watch, &call);
     size_t nfds = 0;
 
     *fd = -1;
     if (status != SN_OK) {
         return status;
     }
-    for (;;) {
-        struct pollfd watch[2] = {{.fd = call.sock, .events = POLLIN},
-                                  {.fd = cancel, .events = POLLIN}};
-        int ready = poll(watch, 2, sn_clock_left_ms(deadline));
-        if (ready < 0 && errno != EINTR) {
-            status = SN_SYSTEM;
-            break;
-        }
-        if (ready > 0 && watch[0].revents != 0) {
-            status = sn_fdpass_receive(call.sock, reply, sizeof *reply, 0, fd, 1, &nfds);
-            break;
-        }
-        if (ready > 0 && watch[1].revents != 0) {
-            status = SN_CANCELLED;
-            break;
-        }
-        if (sn_clock_left_ms(deadline) == 0) {
-            status = SN_TIMED_OUT;
-            break;
-        }
+    status = sn_watch_for(watch, call.sock, POLLIN, -1);
+    if (status == SN_OK) {
+        status = sn_fdpass_receive(call.sock, reply, sizeof *reply, 0, fd, 1, &nfds);
     }
     if (status == SN_OK && reply->kind == SN_REPLY_LISTING && nfds == 0) {
         *fd = call.sock;

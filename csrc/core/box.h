@@ -26,6 +26,7 @@ struct sn_box_options {
     size_t ngroups;
     struct sn_guest_config config;
     unsigned command_uid; /* host uid of commands where the worker may give files to it, else -1 */
+    int refuse_sysv_ipc;  /* for where its objects would be memory that nothing limits */
     int64_t deadline;
     int cancel; /* readable: give up; -1: none */
     struct sn_tick tick;
@@ -57,8 +58,9 @@ SN_WARN_UNUSED enum sn_status sn_box_run(struct sn_box *box, const struct sn_req
  * reply. With SN_REPLY_OPENED *fd is the descriptor, unchecked; with SN_REPLY_LISTING it is the
  * socket on which the records come; otherwise -1. The caller owns it. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_box_open(struct sn_box *box, enum sn_guest_op op,
-                                          const struct sn_request *request, int64_t deadline,
-                                          int cancel, struct sn_guest_reply *reply, int *fd);
+                                          const struct sn_request *request,
+                                          const struct sn_watch *watch,
+                                          struct sn_guest_reply *reply, int *fd);
 
 /* Ends the sandbox and everything in it, and waits. Idempotent; other threads' calls end. 1 when it
  * is known to be gone. No GIL. */

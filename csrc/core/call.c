@@ -81,19 +81,18 @@ failed:
     return SN_SYSTEM;
 }
 
-static enum sn_status send_all(int sock, struct iovec *parts, size_t count, int64_t deadline)
+static enum sn_status send_all(int sock, struct iovec *parts, size_t count,
+                               const struct sn_watch *watch)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
 
     while (message.msg_iovlen > 0) {
         ssize_t sent = sendmsg(sock, &message, MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN) {
-            struct pollfd watch = {.fd = sock, .events = POLLOUT};
-            int left = sn_clock_left_ms(deadline);
-            if (left == 0) {
-                return SN_TIMED_OUT;
+            enum sn_status status = sn_watch_for(watch, sock, POLLOUT, -1);
+            if (status != SN_OK) {
+                return status;
             }
-            (void)poll(&watch, 1, left);
             continue;
         }
         if (sent < 0 && errno == EINTR) {
@@ -117,7 +116,7 @@ static enum sn_status send_all(int sock, struct iovec *parts, size_t count, int6
 }
 
 enum sn_status sn_call_request(const struct sn_call *call, const struct sn_request *request,
-                               int64_t deadline)
+                               const struct sn_watch *watch)
 {
     size_t cwd_bytes = request->cwd == NULL ? 0 : strlen(request->cwd) + 1;
 
@@ -134,7 +133,7 @@ enum sn_status sn_call_request(const struct sn_call *call, const struct sn_reque
                              {(void *)(size_t)request->env, request->env_bytes},
                              {(void *)(size_t)request->cwd, cwd_bytes},
                              {(void *)(size_t)request->text, request->text_bytes}};
-    return send_all(call->sock, parts, 4, deadline);
+    return send_all(call->sock, parts, 4, watch);
 }
 
 /* Have the tree killed and wait for it. What is printed until then still counts. */

@@ -38,9 +38,11 @@ SN_WARN_UNUSED enum sn_status sn_call_make(int pipes, unsigned owner, struct sn_
 void sn_call_sent(struct sn_call_ends *ends);
 void sn_call_close(struct sn_call *call);
 
-/* Sends the request. SN_TIMED_OUT, SN_CLOSED. SN_TOO_LARGE when it is over the caps of the wire. */
+/* Sends the request. SN_TIMED_OUT, SN_CANCELLED, SN_CLOSED. SN_TOO_LARGE when it is over the caps
+ * of the wire. */
 SN_WARN_UNUSED enum sn_status sn_call_request(const struct sn_call *call,
-                                              const struct sn_request *request, int64_t deadline);
+                                              const struct sn_request *request,
+                                              const struct sn_watch *watch);
 
 enum sn_ending {
     SN_ENDED_EXIT,    /* the command ended by itself; value is its exit status */

@@ -21,6 +21,35 @@ int sn_clock_left_ms(int64_t deadline)
     return left < INT32_MAX ? (int)left : INT32_MAX;
 }
 
+enum sn_status sn_watch_for(const struct sn_watch *self, int fd, short events, int most_ms)
+{
+    int64_t until = most_ms < 0 ? SN_NO_DEADLINE : sn_clock_now() + (int64_t)most_ms * 1000000;
+    int every = self->tick.every_ms;
+
+    for (;;) {
+        struct pollfd watch[2] = {{.fd = fd, .events = events},
+                                  {.fd = self->cancel, .events = POLLIN}};
+        int left = sn_clock_left_ms(until < self->deadline ? until : self->deadline);
+        int ready = poll(watch, 2, every > 0 && (left < 0 || left > every) ? every : left);
+
+        if (ready < 0 && errno != EINTR) {
+            return SN_SYSTEM;
+        }
+        if (ready <= 0 && every > 0 && self->tick.call(self->tick.context) != 0) {
+            return SN_CANCELLED;
+        }
+        if (ready > 0) {
+            return watch[0].revents != 0 ? SN_OK : SN_CANCELLED;
+        }
+        if (sn_clock_left_ms(self->deadline) == 0) {
+            return SN_TIMED_OUT;
+        }
+        if (sn_clock_left_ms(until) == 0) {
+            return SN_OK;
+        }
+    }
+}
+
 static int wait_ms(const struct sn_drain *self)
 {
     int left = sn_clock_left_ms(self->deadline);

@@ -20,6 +20,13 @@ struct sn_tick {
     int every_ms; /* 0: never */
 };
 
+/* What ends a wait early. */
+struct sn_watch {
+    int cancel; /* readable means cancelled; -1: none */
+    int64_t deadline;
+    struct sn_tick tick;
+};
+
 struct sn_drain {
     int out, err; /* non-blocking read ends; -1 when closed or not there */
     struct sn_tail *out_tail, *err_tail;
@@ -41,6 +48,11 @@ struct sn_drain {
 
 /* Milliseconds until `deadline` for poll: 0 when it passed, -1 without one, rounded up. */
 int sn_clock_left_ms(int64_t deadline);
+
+/* Waits until `fd` (-1: none) has one of `events` or hung up, `most_ms` at most (-1: as long as it
+ * takes): SN_OK for both. SN_TIMED_OUT, SN_CANCELLED as `self` says. No GIL. */
+SN_WARN_UNUSED enum sn_status sn_watch_for(const struct sn_watch *self, int fd, short events,
+                                           int most_ms);
 
 /* Waits for one reply on the call socket, reading both pipes meanwhile. Neither pipe is waited for:
  * a background process that holds one open does not hold the call.

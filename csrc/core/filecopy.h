@@ -36,13 +36,6 @@ SN_WARN_UNUSED enum sn_status sn_file_settled(int fd, struct sn_file_stamp *stam
 
 #define SN_SETTLED_MS 20
 
-/* How a long copy is watched. */
-struct sn_watch {
-    int cancel; /* -1: none */
-    int64_t deadline;
-    struct sn_tick tick;
-};
-
 /* Reads up to `room` bytes from the position on; *got says how many. */
 SN_WARN_UNUSED enum sn_status sn_file_read(int fd, char *data, size_t room, size_t *got);
 

@@ -33,7 +33,8 @@ enum sn_status sn_process_run(int program_fd, const struct sn_request *request,
     sn_call_sent(&ends);
     if (status == SN_OK) {
         struct sn_last_resort last = {.call = kill_runner, .context = &runner};
-        status = sn_call_request(&ends.host, request, drain->deadline);
+        struct sn_watch watch = {drain->cancel, drain->deadline, drain->tick};
+        status = sn_call_request(&ends.host, request, &watch);
         if (status == SN_OK) {
             status = sn_call_run(&ends.host, drain, last, out);
         }

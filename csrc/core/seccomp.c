@@ -211,7 +211,7 @@ static void guard_sockets(struct program *p)
     close_block(p, block);
 }
 
-enum sn_status sn_seccomp_build(void *out, size_t room, size_t *len)
+enum sn_status sn_seccomp_build(void *out, size_t room, unsigned flags, size_t *len)
 {
     const uint32_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
                                 CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
@@ -229,6 +229,11 @@ enum sn_status sn_seccomp_build(void *out, size_t room, size_t *len)
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         refuse_call(&p, refused[i], EPERM);
     }
+    if (flags & SN_SECCOMP_NO_SYSV_IPC) {
+        refuse_call(&p, SYS_shmget, ENOSYS);
+        refuse_call(&p, SYS_msgget, ENOSYS);
+        refuse_call(&p, SYS_semget, ENOSYS);
+    }
     refuse_flags(&p, SYS_clone, namespaces);
     refuse_flags(&p, SYS_unshare, namespaces | 0x80U /* CLONE_NEWTIME */);
     guard_processes(&p);
@@ -244,10 +249,11 @@ enum sn_status sn_seccomp_build(void *out, size_t room, size_t *len)
 
 #else
 
-enum sn_status sn_seccomp_build(void *out, size_t room, size_t *len)
+enum sn_status sn_seccomp_build(void *out, size_t room, unsigned flags, size_t *len)
 {
     (void)out;
     (void)room;
+    (void)flags;
     (void)len;
     return SN_INVALID;
 }

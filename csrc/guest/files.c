@@ -22,7 +22,8 @@ static char *prepare(const struct sn_guest_config *config, int call, struct sn_r
         (void)sn_wire_reply(call, SN_REPLY_FAILED, errno, SN_STAGE_IDENTITY, -1);
         return NULL;
     }
-    if (request->cwd != NULL && chdir(request->cwd) < 0) {
+    /* An absolute path does not need it. */
+    if (request->cwd != NULL && chdir(request->cwd) < 0 && request->text[0] != '/') {
         (void)sn_wire_reply(call, SN_REPLY_FAILED, errno, SN_STAGE_CWD, -1);
         return NULL;
     }

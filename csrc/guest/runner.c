@@ -80,20 +80,12 @@ static char *as_sourced(const char *text, size_t len)
     return source;
 }
 
-static void exec_command(struct start *start)
+static void exec_command(struct start *start, char *text)
 {
-    char *text = start->request->text;
-
     if (start->argv != NULL) {
         environ = start->env; /* where execvp looks for PATH */
         (void)execvp(start->argv[0], start->argv);
         fail_start(start, SN_STAGE_EXEC);
-    }
-    if (start->request->head.text_bytes > LONGEST_ARGUMENT) {
-        text = as_sourced(text, start->request->head.text_bytes);
-        if (text == NULL) {
-            fail_start(start, SN_STAGE_EXEC);
-        }
     }
     char *bash[] = {"bash", "-c", text, NULL};
     (void)execve("/bin/bash", bash, start->env);
@@ -104,11 +96,31 @@ static void exec_command(struct start *start)
     fail_start(start, SN_STAGE_EXEC);
 }
 
+/* A command that made its own working directory inaccessible needs another one to mend that. On the
+ * host the directory is the caller's choice, so there it counts. */
+static void enter(struct start *start, const char *directory)
+{
+    char note[256];
+
+    if (chdir(directory) == 0) {
+        return;
+    }
+    int error = errno;
+    if (start->config == NULL || chdir("/") < 0) {
+        errno = error;
+        fail_start(start, SN_STAGE_CWD);
+    }
+    int len = snprintf(note, sizeof note, "sandbox: %.100s cannot be entered (%s); running in /\n",
+                       directory, strerror(error));
+    (void)!write(2, note, (size_t)len);
+}
+
 static int become_command(void *argument)
 {
     struct start *start = argument;
     const struct sn_guest_config *config = start->config;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    char *text = start->request->text;
 
     if (null < 0) {
         fail_start(start, SN_STAGE_IDENTITY);
@@ -118,16 +130,23 @@ static int become_command(void *argument)
     set_output(start->err, 2);
     (void)setsid();
     sn_identity_default_signals();
+    /* Before the limit on the size of a file, which is not meant for the command's text. */
+    if (start->argv == NULL && start->request->head.text_bytes > LONGEST_ARGUMENT) {
+        text = as_sourced(text, start->request->head.text_bytes);
+        if (text == NULL) {
+            fail_start(start, SN_STAGE_EXEC);
+        }
+    }
     if (config != NULL &&
         (sn_identity_limits(&config->limits) < 0 || sn_identity_drop(config) < 0)) {
         fail_start(start, SN_STAGE_IDENTITY);
     }
     /* After the change of identity, which clears it. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (start->request->cwd != NULL && chdir(start->request->cwd) < 0) {
-        fail_start(start, SN_STAGE_CWD);
+    if (start->request->cwd != NULL) {
+        enter(start, start->request->cwd);
     }
-    exec_command(start);
+    exec_command(start, text);
     return 127;
 }
 

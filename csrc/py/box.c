@@ -88,16 +88,17 @@ PyDoc_STRVAR(
     start_box_doc,
     "start_box(program_fd, argv, data, groups, *, two_uids, command_uid, memory_bytes, "
     "file_bytes,\n"
-    "          cpu_seconds, processes, open_files, timeout, cancel_fd=-1)\n--\n\n"
+    "          cpu_seconds, processes, open_files, refuse_sysv_ipc, timeout, cancel_fd=-1)\n--\n\n"
     "Start a sandbox with the guest program open at program_fd. argv (bytes) are the launcher's\n"
     "arguments, data the files bubblewrap makes, groups open cgroup.procs files. ConnectionError\n"
     "with what the start printed when it failed, TimeoutError, InterruptedError when cancelled.");
 
 static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"program_fd",  "argv",         "data",       "groups",      "two_uids",
-                            "command_uid", "memory_bytes", "file_bytes", "cpu_seconds", "processes",
-                            "open_files",  "timeout",      "cancel_fd",  NULL};
+    static char *names[] = {
+        "program_fd",   "argv",       "data",        "groups",    "two_uids",   "command_uid",
+        "memory_bytes", "file_bytes", "cpu_seconds", "processes", "open_files", "refuse_sysv_ipc",
+        "timeout",      "cancel_fd",  NULL};
     struct sn_box_options options = {.cancel = -1};
     struct sn_guest_limits *limits = &options.config.limits;
     struct start_args start;
@@ -109,10 +110,10 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
     struct sn_py_wait wait;
     char error[SN_BOX_ERROR_MAX];
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!O!|$plKKKKKdi", names, &options.program_fd,
-                                     &PyTuple_Type, &argv, &PyTuple_Type, &data, &PyTuple_Type,
-                                     &groups, &two_uids, &command_uid, &memory, &file, &cpu,
-                                     &processes, &open_files, &timeout, &options.cancel)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "iO!O!O!|$plKKKKKpdi", names, &options.program_fd, &PyTuple_Type, &argv,
+            &PyTuple_Type, &data, &PyTuple_Type, &groups, &two_uids, &command_uid, &memory, &file,
+            &cpu, &processes, &open_files, &options.refuse_sysv_ipc, &timeout, &options.cancel)) {
         return NULL;
     }
     if (take_sequences(argv, data, groups, &start) < 0 ||
@@ -260,11 +261,13 @@ static int ask(PyObject *self, enum sn_guest_op op, PyObject *args, PyObject *kw
     struct sn_guest_reply reply = {0};
     Py_ssize_t path_len;
     double timeout = 0;
-    int64_t deadline;
-    int cancel = -1, fd = -1;
+    struct sn_py_wait wait;
+    struct sn_watch watch = {.cancel = -1};
+    int fd = -1;
 
-    if (box == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y|$di", names, &request.text,
-                                                    &path_len, &request.cwd, &timeout, &cancel)) {
+    if (box == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "y#y|$di", names, &request.text, &path_len,
+                                     &request.cwd, &timeout, &watch.cancel)) {
         return -1;
     }
     if (memchr(request.text, '\0', (size_t)path_len) != NULL) {
@@ -272,14 +275,18 @@ static int ask(PyObject *self, enum sn_guest_op op, PyObject *args, PyObject *kw
         return -1;
     }
     request.text_bytes = (size_t)path_len;
-    if (sn_py_deadline(timeout, "timeout", &deadline) < 0) {
+    if (sn_py_deadline(timeout, "timeout", &watch.deadline) < 0) {
         return -1;
     }
-    enum sn_status status;
-    Py_BEGIN_ALLOW_THREADS status = sn_box_open(box, op, &request, deadline, cancel, &reply, &fd);
-    Py_END_ALLOW_THREADS if (status != SN_OK)
-    {
-        (void)sn_raise(status, "reach a sandbox file");
+    sn_py_wait_init(&wait);
+    watch.tick = wait.tick;
+    sn_py_wait_begin(&wait);
+    enum sn_status status = sn_box_open(box, op, &request, &watch, &reply, &fd);
+    sn_py_wait_end(&wait);
+    if (status != SN_OK || wait.raised) {
+        if (!wait.raised) {
+            (void)sn_raise(status, "reach a sandbox file");
+        }
         return -1;
     }
     if (fd < 0) {

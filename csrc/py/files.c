@@ -146,21 +146,14 @@ static int add_record(PyObject *list, const char *record, size_t len)
 }
 
 /* Everything the listing's socket says, up to `most` bytes. */
-static enum sn_status read_listing(int fd, char *data, size_t most, int64_t deadline, int cancel,
+static enum sn_status read_listing(int fd, char *data, size_t most, const struct sn_watch *watch,
                                    size_t *used)
 {
     *used = 0;
     for (;;) {
-        struct pollfd watch[2] = {{.fd = fd, .events = POLLIN}, {.fd = cancel, .events = POLLIN}};
-        int ready = poll(watch, 2, sn_clock_left_ms(deadline));
-        if (ready < 0 && errno != EINTR) {
-            return SN_SYSTEM;
-        }
-        if (ready > 0 && watch[1].revents != 0) {
-            return SN_CANCELLED;
-        }
-        if (ready == 0) {
-            return SN_TIMED_OUT;
+        enum sn_status status = sn_watch_for(watch, fd, POLLIN, -1);
+        if (status != SN_OK) {
+            return status;
         }
         if (*used == most) {
             return SN_TOO_LARGE;
@@ -185,28 +178,35 @@ PyDoc_STRVAR(
 static PyObject *listing(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"fd", "most", "timeout", "cancel_fd", NULL};
-    int fd, cancel = -1;
+    int fd;
     Py_ssize_t most;
     double timeout = 0;
-    int64_t deadline;
+    struct sn_py_wait wait;
+    struct sn_watch watch = {.cancel = -1};
     size_t used;
     enum sn_status status;
     PyObject *list = NULL;
 
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "in|$di", names, &fd, &most, &timeout,
-                                     &cancel) ||
-        sn_py_deadline(timeout, "timeout", &deadline) < 0) {
+                                     &watch.cancel) ||
+        sn_py_deadline(timeout, "timeout", &watch.deadline) < 0) {
         return NULL;
     }
     char *data = sn_malloc((size_t)most);
     if (data == NULL) {
         return PyErr_NoMemory();
     }
-    Py_BEGIN_ALLOW_THREADS status = read_listing(fd, data, (size_t)most, deadline, cancel, &used);
-    Py_END_ALLOW_THREADS if (status == SN_OK && (used == 0 || data[used - 1] != '\0' ||
-                                                 (used > 1 && data[used - 2] != '\0')))
-    {
+    sn_py_wait_init(&wait);
+    watch.tick = wait.tick;
+    sn_py_wait_begin(&wait);
+    status = read_listing(fd, data, (size_t)most, &watch, &used);
+    sn_py_wait_end(&wait);
+    if (wait.raised) {
+        goto done;
+    }
+    if (status == SN_OK &&
+        (used == 0 || data[used - 1] != '\0' || (used > 1 && data[used - 2] != '\0'))) {
         status = SN_CLOSED; /* the empty record is missing: the listing was cut */
     }
     if (status != SN_OK) {

@@ -86,6 +86,7 @@ def start_box(
     cpu_seconds: int,
     processes: int,
     open_files: int,
+    refuse_sysv_ipc: bool,
     timeout: float,
     cancel_fd: int = -1,
 ) -> Box: ...

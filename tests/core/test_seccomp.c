@@ -62,13 +62,18 @@ static uint32_t call(long number, uint64_t a, uint64_t b, uint64_t c)
     return judge(&data);
 }
 
-static bool build(void)
+static bool build_with(unsigned flags)
 {
     size_t len = 0;
-    bool fine = sn_seccomp_build(program, sizeof program, &len) == SN_OK;
+    bool fine = sn_seccomp_build(program, sizeof program, flags, &len) == SN_OK;
 
     count = len / sizeof program[0];
     return fine && len % sizeof program[0] == 0 && len <= 8192;
+}
+
+static bool build(void)
+{
+    return build_with(0);
 }
 
 TEST(seccomp_judges_every_number_and_any_argument)
@@ -156,14 +161,27 @@ TEST(seccomp_knows_which_sockets_a_namespace_holds)
     CHECK(call(SYS_socket, 2, 1, 6) == SECCOMP_RET_ALLOW);
 }
 
+TEST(seccomp_refuses_system_v_objects_where_asked_to)
+{
+    const long makers[] = {SYS_shmget, SYS_msgget, SYS_semget};
+
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++) {
+        CHECK(build());
+        CHECK(call(makers[i], 0, 4096, 0x3ff) == SECCOMP_RET_ALLOW);
+        CHECK(build_with(SN_SECCOMP_NO_SYSV_IPC));
+        CHECK(call(makers[i], 0, 4096, 0x3ff) == REFUSED(ENOSYS));
+        CHECK(call(SYS_memfd_create, 0, 0, 0) == SECCOMP_RET_ALLOW);
+    }
+}
+
 TEST(seccomp_needs_room)
 {
     size_t len;
 
-    CHECK(build());
+    CHECK(build_with(SN_SECCOMP_NO_SYSV_IPC));
     size_t needed = count * sizeof program[0];
     for (size_t room = 0; room < needed; room += sizeof program[0]) {
-        CHECK(sn_seccomp_build(program, room, &len) == SN_TOO_LARGE);
+        CHECK(sn_seccomp_build(program, room, SN_SECCOMP_NO_SYSV_IPC, &len) == SN_TOO_LARGE);
     }
-    CHECK(sn_seccomp_build(program, needed, &len) == SN_OK);
+    CHECK(sn_seccomp_build(program, needed, SN_SECCOMP_NO_SYSV_IPC, &len) == SN_OK);
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from local_tools import sandbox
+from sandbox_native.backends import _local_cgroup as cgroup
 from sandbox_native.backends.local import LocalSandboxBackend
 
 GROUPED = LocalSandboxBackend().enforcement()["memory_mb"] == "control group"
@@ -96,10 +97,93 @@ def test_memory_is_limited_for_each_process() -> None:
             assert "MemoryError" in result.stderr
 
 
+@pytest.fixture
+def ungrouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where no control group can be made, whoever runs this."""
+    monkeypatch.setattr(cgroup, "places", list)
+
+
+# A file in memory that grows; what stopped it is printed, and its size.
+UNNAMED = """
+import os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+fd = os.memfd_create("x")
+try:
+    {grow}
+except OSError as e:
+    print(os.strerror(e.errno))
+print(os.fstat(fd).st_size)
+"""
+GROWTHS = {
+    "write": "while True: os.write(fd, bytes(1 << 20))",
+    "truncate": "os.ftruncate(fd, 1 << 40)",
+    "allocate": "os.posix_fallocate(fd, 0, 1 << 40)",
+}
+
+
+@pytest.mark.usefixtures("ungrouped")
+@pytest.mark.parametrize("growth", GROWTHS)
+@pytest.mark.parametrize(
+    ("largest", "own"),
+    [("workspace_bytes", None), ("tmp_bytes", None), ("shm_bytes", None), ("tmp_bytes", 1 << 20)],
+)
+def test_without_groups_a_file_without_a_name_is_no_larger_than_a_file_system(
+    growth: str, largest: str, own: int | None
+) -> None:
+    sizes = {"workspace_bytes": 1 << 20, "tmp_bytes": 1 << 20, "shm_bytes": 1 << 20, largest: 8 << 20}
+    with sandbox(memory_mb=256, max_file_bytes=own, **sizes) as box:
+        result = box.python(UNNAMED.format(grow=GROWTHS[growth]))
+        error, size = result.stdout.splitlines()
+        assert error == "File too large"
+        assert int(size) <= (own or (8 << 20) + 4096)
+
+
+@pytest.mark.usefixtures("ungrouped")
+def test_without_groups_the_largest_file_system_still_says_that_it_is_full() -> None:
+    with sandbox(workspace_bytes=8 << 20, tmp_bytes=1 << 20, shm_bytes=1 << 20) as box:
+        result = box.run("head -c 100M /dev/zero > big; stat -c %s big")
+        assert "No space left" in result.stderr
+        assert int(result.stdout) == 8 << 20
+
+
+SYSTEM_V = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for name, rest in (("shmget", (1 << 20, 0o1600)), ("msgget", (0o1600,)), ("semget", (10, 0o1600))):
+    made = getattr(libc, name)(0, *rest)
+    print(name, "made" if made >= 0 else os.strerror(ctypes.get_errno()))
+"""
+
+
+@pytest.mark.usefixtures("ungrouped")
+def test_without_groups_there_is_no_memory_that_belongs_to_no_process() -> None:
+    with sandbox(memory_mb=256) as box:
+        lines = box.python(SYSTEM_V).stdout.splitlines()
+        assert lines == [f"{name} Function not implemented" for name in ("shmget", "msgget", "semget")]
+        # What Python's multiprocessing needs is files in /dev/shm, which have their limit.
+        both = "import multiprocessing as m; l = m.Lock(); l.acquire(); print(m.Array('i', 9)[8])"
+        assert box.python(both).stdout == "0\n"
+
+
+@pytest.mark.skipif(
+    not GROUPED, reason="no memory control group can be made here; the tests above cover that"
+)
+def test_with_a_memory_group_nothing_more_is_refused() -> None:
+    with sandbox(workspace_bytes=1 << 20, tmp_bytes=1 << 20, shm_bytes=1 << 20) as box:
+        assert box.python(SYSTEM_V).stdout.splitlines() == ["shmget made", "msgget made", "semget made"]
+        result = box.python(UNNAMED.format(grow="os.ftruncate(fd, 8 << 20)"))
+        assert result.stdout == f"{8 << 20}\n"
+
+
 def test_the_size_of_a_file_is_limited() -> None:
     with sandbox(max_file_bytes=1 << 20) as box:
         result = box.run("head -c 2M /dev/zero > big; echo $?; stat -c %s big")
         assert result.stdout.split() == ["153", str(1 << 20)]  # 128 + SIGXFSZ
+
+
+def test_the_text_of_a_command_is_no_file_of_its_own() -> None:
+    with sandbox(max_file_bytes=1000) as box:
+        assert box.sh("true " + "x" * 300_000 + "; echo on") == "on\n"
 
 
 def test_the_cpu_time_of_a_process_is_limited() -> None:

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from local_tools import Sandbox, eventually, sandbox
+from sandbox_native import _sandbox_native as native
 from sandbox_native import calls
 from sandbox_native.contract import SandboxError, SandboxExecResult, SandboxSpec, SandboxTerminalError
 
@@ -289,3 +293,85 @@ def test_destroying_under_a_command_ends_it_and_says_so() -> None:
         assert [(r.stdout, r.sandbox_terminated) for r in results] == [("begun\n", True)]
         with pytest.raises(SandboxTerminalError, match="no local sandbox"):
             box.run("true")
+
+
+def test_a_workspace_nobody_may_enter_can_be_mended_by_a_command() -> None:
+    with sandbox() as box:
+        box.sh("echo kept > file; chmod 0 /workspace")
+        result = box.run("pwd; echo on")
+        assert (result.exit_code, result.stdout) == (0, "/\non\n")
+        assert result.stderr == "sandbox: /workspace cannot be entered (Permission denied); running in /\n"
+        box.write("/tmp/absolute", b"reached")
+        assert box.read("/tmp/absolute") == b"reached"
+        for attempt in (lambda: box.read("file"), lambda: box.write("file", b""), lambda: box.names(".")):
+            with pytest.raises(SandboxError, match="Permission denied"):
+                attempt()
+        box.sh("chmod 755 /workspace")
+        assert box.run("pwd; cat file").stdout == "/workspace\nkept\n"
+        assert box.run("pwd").stderr == ""
+
+
+def first_processes() -> list[int]:
+    """The processes below this one that are the first of a process namespace, by their ids out here."""
+    parents, firsts = {}, []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/status", encoding="latin-1") as file:
+            fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+            parents[int(name)] = int(fields["PPid"])
+            ids = fields["NSpid"].split()
+            if len(ids) > 1 and ids[-1] == "1":
+                firsts.append(int(name))
+
+    def is_ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+
+    return [pid for pid in firsts if is_ours(pid)]
+
+
+WAITS: dict[str, Callable[[Sandbox], object]] = {
+    "read": lambda box: box.read("file"),
+    "write": lambda box: box.write("file", b"content"),
+    "list": lambda box: box.names("."),
+    "command too long for the socket": lambda box: box.run("true " + "x" * (4 << 20)),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_handler_runs_while_a_sandbox_does_not_answer(wait: str) -> None:
+    def handler(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    already = first_processes()
+    with sandbox() as box:
+        stopped = [pid for pid in first_processes() if pid not in already]
+        assert stopped
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                WAITS[wait](box)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_handler_runs_while_a_listing_does_not_end() -> None:
+    def handler(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    here, there = socket.socketpair()
+    before = signal.signal(signal.SIGALRM, handler)
+    with here, there:
+        there.send(b"fname\0")
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                native.read_listing(here.fileno(), 1 << 20, timeout=120)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
