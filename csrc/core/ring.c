@@ -118,6 +118,42 @@ void sn_ring_stop(struct sn_ring *ring)
     (void)pthread_mutex_unlock(&ring->lock);
 }
 
+/* Called with the lock held. */
+static bool has_room_locked(struct sn_ring *ring, size_t len)
+{
+    size_t room = 0;
+
+    for (unsigned i = 0; i < ring->empty && room < len; i++) {
+        const struct slot *slot = slot_at(ring, ring->full + i);
+
+        room += slot->capacity - slot->len; /* of memory that exists, so the sum fits */
+    }
+    return room >= len;
+}
+
+bool sn_ring_has_room(struct sn_ring *ring, size_t len)
+{
+    bool has_room;
+
+    (void)pthread_mutex_lock(&ring->lock);
+    has_room = has_room_locked(ring, len);
+    (void)pthread_mutex_unlock(&ring->lock);
+    return has_room;
+}
+
+enum sn_status sn_ring_wait_room(struct sn_ring *ring, size_t len)
+{
+    enum sn_status status;
+
+    (void)pthread_mutex_lock(&ring->lock);
+    while (!has_room_locked(ring, len) && !ring->stopped) {
+        (void)pthread_cond_wait(&ring->changed, &ring->lock);
+    }
+    status = ring->stopped ? SN_CANCELLED : SN_OK;
+    (void)pthread_mutex_unlock(&ring->lock);
+    return status;
+}
+
 /* The slot being filled becomes the last of the full ones. Called with the lock held. */
 static void publish_locked(struct sn_ring *ring)
 {

@@ -11,6 +11,7 @@
 #ifndef SN_CORE_RING_H
 #define SN_CORE_RING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,13 @@ SN_WARN_UNUSED enum sn_status sn_ring_take(struct sn_ring *ring, int64_t wait_ns
 
 /* Consumer: wants no more. A waiting producer is released, further writes are refused. */
 void sn_ring_stop(struct sn_ring *ring);
+
+/* Producer: waits until `len` bytes can be written without waiting; at most as many as are lent at
+ * a time. SN_CANCELLED after sn_ring_stop. */
+SN_WARN_UNUSED enum sn_status sn_ring_wait_room(struct sn_ring *ring, size_t len);
+
+/* Producer: whether that is so now. */
+bool sn_ring_has_room(struct sn_ring *ring, size_t len);
 
 /* Producer: copies `len` bytes in, waiting while no buffer is empty. SN_CANCELLED after
  * sn_ring_stop. */

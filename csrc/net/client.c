@@ -10,8 +10,9 @@
 
 #include "core/alloc.h"
 #include "core/clock.h"
+#include "net/fork_gate.h"
 #include "net/lane.h"
-#include "net/sigpipe.h"
+#include "net/trust.h"
 
 /* More idle lanes than agents of one process are likely to be are ended, not kept. */
 #define MAX_IDLE 64
@@ -24,6 +25,9 @@
 
 /* Since 7.87.0: do not wait for a name lookup that was given up. The headers may be older. */
 #define OPTION_QUICK_EXIT ((CURLoption)(CURLOPTTYPE_LONG + 322))
+/* Since 7.87.0: for how long libcurl keeps a store in the multi handle. Before 8.4 it puts that
+ * over the one a context callback has installed. */
+#define OPTION_CA_CACHE_TIMEOUT ((CURLoption)(CURLOPTTYPE_LONG + 321))
 
 struct sn_client {
     const struct sn_curl *curl; /* NULL before the first lane */
@@ -34,9 +38,20 @@ struct sn_client {
     struct sn_lane *all, *idle;
     struct sn_lane *draining; /* oldest first */
     unsigned lanes, idle_count, draining_count;
+    pthread_mutex_t trust_lock; /* over `trust` */
+    struct sn_trust trust;
     CURLSH *share;
     pthread_mutex_t share_locks[CURL_LOCK_DATA_LAST];
 };
+
+static void make_locks(struct sn_client *client)
+{
+    (void)pthread_mutex_init(&client->lock, NULL);
+    (void)pthread_mutex_init(&client->trust_lock, NULL);
+    for (size_t i = 0; i < CURL_LOCK_DATA_LAST; i++) {
+        (void)pthread_mutex_init(&client->share_locks[i], NULL);
+    }
+}
 
 static bool copy_text(const char *text, char **out)
 {
@@ -65,10 +80,7 @@ enum sn_status sn_client_new(const struct sn_client_config *config, struct sn_cl
     if (client == NULL) {
         return SN_NO_MEMORY;
     }
-    (void)pthread_mutex_init(&client->lock, NULL);
-    for (size_t i = 0; i < CURL_LOCK_DATA_LAST; i++) {
-        (void)pthread_mutex_init(&client->share_locks[i], NULL);
-    }
+    make_locks(client);
     client->pid = getpid();
     client->connect_ms = (long)(config->connect_ns / SN_NS_PER_MS);
     client->keep_s = (long)(config->keep_ns / SN_NS_PER_S);
@@ -142,10 +154,8 @@ void sn_client_after_fork(struct sn_client *client)
         close_raw(lane);
     }
     /* Another thread of the parent may have held any of these locks; they are made anew. */
-    (void)pthread_mutex_init(&client->lock, NULL);
-    for (size_t i = 0; i < CURL_LOCK_DATA_LAST; i++) {
-        (void)pthread_mutex_init(&client->share_locks[i], NULL);
-    }
+    make_locks(client);
+    memset(&client->trust, 0, sizeof client->trust);
     client->all = client->idle = client->draining = NULL;
     client->lanes = client->idle_count = client->draining_count = 0;
     client->share = NULL;
@@ -198,28 +208,51 @@ static enum sn_status make_share_locked(struct sn_client *client)
 
 /* ---- lanes ---- */
 
+void sn_stay_begin(struct sn_stay *stay)
+{
+    sn_sigpipe_block(&stay->sigpipe);
+    sn_fork_gate_enter();
+}
+
+void sn_stay_end(const struct sn_stay *stay)
+{
+    sn_fork_gate_leave();
+    sn_sigpipe_restore(&stay->sigpipe);
+}
+
 CURLMcode sn_lane_perform(struct sn_lane *lane, int *running)
 {
-    struct sn_sigpipe guard;
+    struct sn_stay stay;
     CURLMcode code;
 
-    sn_sigpipe_block(&guard);
+    sn_stay_begin(&stay);
     code = lane->curl->multi_perform(lane->multi, running);
-    sn_sigpipe_restore(&guard);
+    sn_stay_end(&stay);
     return code;
+}
+
+void sn_lane_unpause(struct sn_lane *lane)
+{
+    struct sn_stay stay;
+
+    sn_stay_begin(&stay);
+    (void)lane->curl->easy_pause(lane->easy, CURLPAUSE_CONT);
+    sn_stay_end(&stay);
 }
 
 void sn_lane_detach(struct sn_lane *lane)
 {
-    struct sn_sigpipe guard;
+    struct sn_stay stay;
 
-    sn_sigpipe_block(&guard);
+    sn_stay_begin(&stay);
     (void)lane->curl->multi_remove_handle(lane->multi, lane->easy);
-    sn_sigpipe_restore(&guard);
-    lane->draining = false;
-    lane->transfer = NULL;
     /* No pointer into a request may stay behind. */
     lane->curl->easy_reset(lane->easy);
+    sn_trust_release(lane->store);
+    sn_stay_end(&stay);
+    lane->store = NULL;
+    lane->draining = false;
+    lane->transfer = NULL;
     lane->curl->slist_free_all(lane->headers);
     lane->headers = NULL;
 }
@@ -227,19 +260,19 @@ void sn_lane_detach(struct sn_lane *lane)
 /* Ends a lane that is in no list any more. */
 static void free_lane(struct sn_lane *lane)
 {
-    struct sn_sigpipe guard;
+    struct sn_stay stay;
 
     if (lane->draining) {
         sn_lane_detach(lane);
     }
-    sn_sigpipe_block(&guard);
+    sn_stay_begin(&stay);
     if (lane->easy != NULL) {
         lane->curl->easy_cleanup(lane->easy);
     }
     if (lane->multi != NULL) {
         (void)lane->curl->multi_cleanup(lane->multi);
     }
-    sn_sigpipe_restore(&guard);
+    sn_stay_end(&stay);
     sn_free(lane);
 }
 
@@ -268,13 +301,20 @@ static struct sn_lane *new_lane(struct sn_client *client)
     return lane;
 }
 
-enum sn_status sn_lane_set_common(struct sn_lane *lane)
+enum sn_status sn_lane_set_common(struct sn_lane *lane, bool tls)
 {
-    const struct sn_client *client = lane->client;
+    struct sn_client *client = lane->client;
     CURL *easy = lane->easy;
     bool ok = true;
 #define SET(option, value) ok = ok && lane->curl->easy_setopt(easy, option, value) == CURLE_OK
 
+    if (tls) {
+        (void)pthread_mutex_lock(&client->trust_lock);
+        sn_fork_gate_enter();
+        lane->store = sn_trust_store(&client->trust, client->ca_file, client->ca_dir);
+        sn_fork_gate_leave();
+        (void)pthread_mutex_unlock(&client->trust_lock);
+    }
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_NOPROGRESS, 1L);
     SET(CURLOPT_ERRORBUFFER, lane->error);
@@ -299,15 +339,27 @@ enum sn_status sn_lane_set_common(struct sn_lane *lane)
     SET(CURLOPT_SSL_VERIFYPEER, 1L);
     SET(CURLOPT_SSL_VERIFYHOST, 2L);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (client->ca_file != NULL || client->ca_dir != NULL) {
-        /* What the environment names replaces the system's, it does not add to it. */
-        SET(CURLOPT_CAINFO, client->ca_file);
-        SET(CURLOPT_CAPATH, client->ca_dir);
-        SET(CURLOPT_PROXY_CAINFO, client->ca_file);
-        SET(CURLOPT_PROXY_CAPATH, client->ca_dir);
+    if (lane->store != NULL) {
+        SET(CURLOPT_SSL_CTX_FUNCTION, sn_trust_install);
+        SET(CURLOPT_SSL_CTX_DATA, lane->store);
+    }
+    if (lane->store != NULL || client->ca_file != NULL || client->ca_dir != NULL) {
+        /* What the environment names replaces the system's, it does not add to it. With a store
+         * there is nothing left to load, and nothing is trusted should it not be installed. */
+        const char *file = lane->store != NULL ? NULL : client->ca_file;
+        const char *folder = lane->store != NULL ? NULL : client->ca_dir;
+
+        SET(CURLOPT_CAINFO, file);
+        SET(CURLOPT_CAPATH, folder);
+        SET(CURLOPT_PROXY_CAINFO, file);
+        SET(CURLOPT_PROXY_CAPATH, folder);
     }
 #undef SET
-    (void)lane->curl->easy_setopt(easy, OPTION_QUICK_EXIT, 1L); /* unknown to older versions */
+    /* Unknown to older versions, which then do not need or offer them. */
+    (void)lane->curl->easy_setopt(easy, OPTION_QUICK_EXIT, 1L);
+    if (lane->store != NULL) {
+        (void)lane->curl->easy_setopt(easy, OPTION_CA_CACHE_TIMEOUT, 0L);
+    }
     return ok ? SN_OK : SN_NO_MEMORY;
 }
 
@@ -486,6 +538,8 @@ void sn_client_free(struct sn_client *client)
     if (client->share != NULL) {
         (void)client->curl->share_cleanup(client->share);
     }
+    sn_trust_release(client->trust.store);
+    (void)pthread_mutex_destroy(&client->trust_lock);
     (void)pthread_mutex_destroy(&client->lock);
     for (size_t i = 0; i < CURL_LOCK_DATA_LAST; i++) {
         (void)pthread_mutex_destroy(&client->share_locks[i]);

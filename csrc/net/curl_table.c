@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "net/fork_gate.h"
+
 /* CURLOPT_PREREQFUNCTION, which tells "never sent" from "perhaps sent", came with 7.80.0. */
 #define MIN_VERSION 0x075000
 #if LIBCURL_VERSION_NUM < MIN_VERSION
@@ -41,12 +43,13 @@ const struct sn_curl *sn_curl_load(const char **why)
     *why = NULL;
     (void)pthread_mutex_lock(&lock);
     if (!loaded) {
-        void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(SN_CURL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
         if (library == NULL) {
             *why = "libcurl.so.4 was not found; install the package libcurl4 (libcurl4t64 on newer "
                    "Debian)";
         } else {
+            sn_fork_gate_install();
             *why = fill(library);
             /* It stays loaded even when unusable: unloading a TLS library is not safe. */
             loaded = *why == NULL;

@@ -38,6 +38,8 @@
     X(slist_append)                                                                                \
     X(slist_free_all)
 
+#define SN_CURL_LIBRARY "libcurl.so.4"
+
 struct sn_curl {
 #define SN_CURL_POINTER(name) __typeof__(curl_##name) *name;
     SN_CURL_FUNCTIONS(SN_CURL_POINTER)

@@ -206,6 +206,10 @@ static enum sn_take take_body(void *ctx, const char *data, size_t len,
         return SN_TAKE_FAILED;
     }
     if (download->ring != NULL) {
+        if (!sn_ring_has_room(download->ring, len)) {
+            download->waiting = len;
+            return SN_TAKE_PAUSE; /* waiting is for `between` */
+        }
         if (sn_ring_write(download->ring, data, len) != SN_OK) {
             (void)fail(outcome, SN_NET_STOPPED, -1, "stopped");
             return SN_TAKE_FAILED;
@@ -228,13 +232,31 @@ static bool take_end(void *ctx, struct sn_net_outcome *outcome)
     return true;
 }
 
+/* Holds the transfer while the consumer is slower than the network. */
+static enum sn_flow wait_for_consumer(void *ctx)
+{
+    struct sn_download *download = ctx;
+    size_t len = download->waiting;
+
+    download->waiting = 0;
+    if (len > 0 && sn_ring_wait_room(download->ring, len) != SN_OK) {
+        return SN_FLOW_ABORT;
+    }
+    return SN_FLOW_ON;
+}
+
 struct sn_sink sn_download_sink(struct sn_download *download)
 {
-    struct sn_sink sink = {.ctx = download, .head = take_head, .body = take_body, .end = take_end};
+    struct sn_sink sink = {.ctx = download,
+                           .head = take_head,
+                           .body = take_body,
+                           .end = take_end,
+                           .between = wait_for_consumer};
 
     download->expected = -1;
     download->total = -1;
     download->taken = 0;
+    download->waiting = 0;
     return sink;
 }
 

@@ -26,6 +26,7 @@ struct sn_download {
     int64_t expected; /* bytes the body has to have; -1 when only its framing ends it */
     int64_t total;    /* of the file, as the answer says; -1 unknown */
     int64_t taken;
+    size_t waiting; /* bytes that wait for room in the ring */
 };
 
 #define SN_RANGE_SIZE 64

@@ -61,7 +61,7 @@ def with_retries(
         try:
             answer = ask()
         except TransportError as e:
-            again = e.kind in _UNSENT if not e.sent else idempotent and e.kind in _SENT
+            again = e.kind in _UNSENT if not e.sent else idempotent and e.kind in _UNSENT | _SENT
             wait = _jittered(delay)
             if not (again and left and time.monotonic() + wait < deadline):
                 raise

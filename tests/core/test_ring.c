@@ -148,3 +148,39 @@ TEST(ring_without_memory)
         sn_ring_free(ring);
     });
 }
+
+static void *wait_for_room(void *ctx)
+{
+    struct producer *producer = ctx;
+
+    producer->status = sn_ring_wait_room(producer->ring, producer->total);
+    return NULL;
+}
+
+TEST(ring_room_is_what_is_lent_and_not_filled)
+{
+    struct producer producer = {.total = 150};
+    char buffers[3][100];
+    unsigned cookie;
+    pthread_t thread;
+    size_t len;
+
+    CHECK(sn_ring_new(&producer.ring) == SN_OK);
+    CHECK(sn_ring_has_room(producer.ring, 0) && !sn_ring_has_room(producer.ring, 1));
+    CHECK(lend_three(producer.ring, buffers));
+    CHECK(sn_ring_has_room(producer.ring, 300) && !sn_ring_has_room(producer.ring, 301));
+    CHECK(sn_ring_write(producer.ring, buffers[0], 100) == SN_OK);
+    CHECK(sn_ring_write(producer.ring, buffers[0], 60) == SN_OK);
+    CHECK(sn_ring_has_room(producer.ring, 140) && !sn_ring_has_room(producer.ring, 141));
+    CHECK(pthread_create(&thread, NULL, wait_for_room, &producer) == 0);
+    CHECK(sn_ring_take(producer.ring, SN_NS_PER_S, &cookie, &len) == SN_OK && len == 100);
+    CHECK(sn_ring_lend(producer.ring, cookie, buffers[cookie], 100) == SN_OK);
+    (void)pthread_join(thread, NULL);
+    CHECK(producer.status == SN_OK);
+    producer.total = 1000;
+    CHECK(pthread_create(&thread, NULL, wait_for_room, &producer) == 0);
+    sn_ring_stop(producer.ring);
+    (void)pthread_join(thread, NULL);
+    CHECK(producer.status == SN_CANCELLED);
+    sn_ring_free(producer.ring);
+}

@@ -85,13 +85,14 @@ class Authority:
         self.ca = folder / "ca.pem"
         self._openssl(
             *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"),
-            *("-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem"),
+            *("-subj", f"/CN=authority of {folder.name}", "-keyout", "ca.key", "-out", "ca.pem"),
         )
 
     def _openssl(self, *args: str) -> None:
         subprocess.run(["openssl", *args], cwd=self.folder, check=True, capture_output=True)
 
-    def context(self, name: str = "DNS:localhost,IP:127.0.0.1") -> ssl.SSLContext:
+    def files(self, name: str = "DNS:localhost,IP:127.0.0.1") -> tuple[Path, Path]:
+        """A certificate for ``name`` and its key."""
         stem = name.replace(":", "_").replace(",", "_")
         if not (self.folder / f"{stem}.pem").exists():
             (self.folder / f"{stem}.ext").write_text(f"subjectAltName={name}\n")
@@ -103,8 +104,11 @@ class Authority:
                 *("x509", "-req", "-in", f"{stem}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2"),
                 *("-CAcreateserial", "-extfile", f"{stem}.ext", "-out", f"{stem}.pem"),
             )
+        return self.folder / f"{stem}.pem", self.folder / f"{stem}.key"
+
+    def context(self, name: str = "DNS:localhost,IP:127.0.0.1") -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.folder / f"{stem}.pem", self.folder / f"{stem}.key")
+        context.load_cert_chain(*self.files(name))
         return context
 
     def hashed_folder(self) -> Path:

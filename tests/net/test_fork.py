@@ -8,8 +8,10 @@ import gc
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -139,20 +141,58 @@ def test_a_number_that_became_something_else_in_a_child_is_not_closed(server: Se
     client.close()
 
 
-def test_many_children_from_threads_that_are_busy(server: Server) -> None:
-    client = Client()
+SERVER = """
+import ssl, sys
+from scripted import Server, answers
+context = None
+if sys.argv[1:]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[1:])
+server = Server(answers(), context)
+print(server.url(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["http", "https"])
+def other_process(
+    request: pytest.FixtureRequest, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of a server in another process: the locks of a TLS server here would be forked, too."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    files = [str(path) for path in authority.files()] if request.param == "https" else []
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, *files],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdin is not None and process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def test_many_children_from_threads_that_are_busy(other_process: str) -> None:
+    """New connections all the time, so that forks fall into handshakes."""
     stop = threading.Event()
+    client = Client()
 
     def work() -> None:
         while not stop.is_set():
-            client.request("POST", server.url(), deadline=soon(), body=b"x")
+            fresh = Client()
+            for busy in (fresh, client):
+                busy.request("POST", other_process, deadline=soon(), body=b"x")
+            fresh.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(15):
-            assert in_child(lambda: client.request("GET", server.url(), deadline=soon()).body) == b"ok"
+        for _ in range(25):
+            assert in_child(lambda: client.request("GET", other_process, deadline=soon()).body) == b"ok"
     finally:
         stop.set()
         for thread in threads:

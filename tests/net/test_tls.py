@@ -80,6 +80,24 @@ def test_what_the_environment_names_replaces_the_systems(
     refused(client, serve(answers(), authority.context()))
 
 
+def test_certificates_that_change_on_disk_are_noticed(
+    serve: Serve, client: Client, authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other").ca.read_bytes()
+    bundle = tmp_path / "ca.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    server = serve(answers(), authority.context())
+    bundle.write_bytes(other)
+    refused(client, server)
+    bundle.write_bytes(other + authority.ca.read_bytes())
+    assert client.request("GET", server.url(), deadline=soon()).ok
+    bundle.write_bytes(other)
+    fresh = Client()  # the first one still has its connection
+    server.requests.clear()
+    refused(fresh, server)
+
+
 @pytest.mark.usefixtures("trusting")
 def test_only_tls_1_2_and_newer(serve: Serve, client: Client, authority: Authority) -> None:
     context = authority.context()
