@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -109,12 +110,13 @@ ON_CHILD_STACK static int child_main(void *arg)
 {
     struct child_start *start = arg;
     const struct sn_spawn *what = start->what;
-    struct sigaction default_action = {.sa_handler = SIG_DFL};
+    /* The kernel's own struct, all zero: the C library would refuse its two private signals. */
+    static const unsigned long default_action[4];
     sigset_t none;
     int program = -1;
 
-    for (int number = 1; number <= SIGRTMAX; number++) {
-        (void)sigaction(number, &default_action, NULL);
+    for (int number = 1; number < NSIG; number++) {
+        (void)syscall(SYS_rt_sigaction, number, default_action, NULL, sizeof(uint64_t));
     }
     if (setpgid(0, 0) < 0 || place_descriptors(what, &program) < 0) {
         start->error = errno;

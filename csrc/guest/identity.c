@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int sn_identity_drop(const struct sn_guest_config *config)
@@ -63,11 +64,13 @@ int sn_identity_limits(const struct sn_guest_limits *limits)
 
 void sn_identity_default_signals(void)
 {
-    struct sigaction default_action = {.sa_handler = SIG_DFL};
+    /* The kernel's own struct, all zero. The C library refuses its two private signals, which may
+     * be ignored all the same, and would stay so. */
+    static const unsigned long default_action[4];
     sigset_t none;
 
-    for (int number = 1; number <= SIGRTMAX; number++) {
-        (void)sigaction(number, &default_action, NULL);
+    for (int number = 1; number < NSIG; number++) {
+        (void)syscall(SYS_rt_sigaction, number, default_action, NULL, sizeof(uint64_t));
     }
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);

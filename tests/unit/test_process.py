@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -73,6 +75,20 @@ def test_nothing_is_inherited() -> None:
     session = run("python3", "-c", "import os; print(os.getsid(0) == os.getpid())")
     assert session.stdout == b"True\n", session
     assert run("python3", "-c", "import signal; print(signal.getsignal(signal.SIGINT))").value == 0
+
+
+def test_the_signals_of_the_c_library_are_not_inherited_as_ignored() -> None:
+    program = """
+import ctypes, platform
+from sandbox_native.process import run_process
+number = {"x86_64": 13, "aarch64": 134}[platform.machine()]  # rt_sigaction
+ignore = (ctypes.c_ulong * 4)(1)
+for private in (32, 33):
+    assert ctypes.CDLL(None).syscall(number, private, ignore, None, 8) == 0
+print(run_process(["grep", "SigIgn", "/proc/self/status"], timeout=30, max_output_bytes=1000).stdout.decode())
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == ["SigIgn:", "0" * 16]
 
 
 def test_signals_are_as_in_a_fresh_process() -> None:
