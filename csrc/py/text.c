@@ -184,7 +184,8 @@ static PyObject *window_lines(const uint8_t *data, const struct sn_shown *shown)
     gil = sn_gil_release_over(shown->bytes);
     written = sn_text_write(begin, len, buffer, shown->bytes);
     sn_gil_take(gil);
-    result = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)written, NULL);
+    /* Valid, unless the data changed while it was rewritten. */
+    result = PyUnicode_DecodeUTF8((const char *)buffer, (Py_ssize_t)written, "replace");
     sn_free(buffer);
     return result;
 }
