@@ -203,13 +203,8 @@ static PyMethodDef base64_methods[] = {
 
 int sn_py_add_base64(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &decoder_spec, NULL);
-    int result;
-
-    if (type == NULL) {
+    if (sn_py_add_type(module, &decoder_spec) < 0) {
         return -1;
     }
-    result = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    return result < 0 ? result : PyModule_AddFunctions(module, base64_methods);
+    return PyModule_AddFunctions(module, base64_methods);
 }

@@ -59,6 +59,22 @@ void sn_http_give_back(struct sn_http_client *self, struct sn_lane *lane)
     }
 }
 
+int sn_http_exchange(struct sn_http_client *self, struct sn_http_call *call,
+                     const struct sn_sink *sink, struct sn_answer *answer,
+                     struct sn_net_outcome *outcome)
+{
+    struct sn_lane *lane = sn_http_take_lane(self);
+
+    if (lane == NULL) {
+        return -1;
+    }
+    sn_http_call_leave(call);
+    sn_transfer(lane, &call->request, sink, answer, outcome);
+    sn_http_call_enter(call);
+    sn_http_give_back(self, lane);
+    return 0;
+}
+
 /* ---- requests ---- */
 
 static PyObject *http_request(PyObject *object, PyObject *args)
@@ -69,7 +85,6 @@ static PyObject *http_request(PyObject *object, PyObject *args)
     struct sn_net_outcome outcome;
     struct sn_collect collect = {0};
     struct sn_sink sink = sn_collect_sink(&collect);
-    struct sn_lane *lane;
     PyObject *tuple, *result = NULL;
     Py_ssize_t max_body;
     int may_cut;
@@ -86,14 +101,9 @@ static PyObject *http_request(PyObject *object, PyObject *args)
     if (sn_http_call_parse(tuple, 0, &call) < 0) {
         goto done;
     }
-    lane = sn_http_take_lane(self);
-    if (lane == NULL) {
+    if (sn_http_exchange(self, &call, &sink, &answer, &outcome) < 0) {
         goto done;
     }
-    sn_http_call_leave(&call);
-    sn_transfer(lane, &call.request, &sink, &answer, &outcome);
-    sn_http_call_enter(&call);
-    sn_http_give_back(self, lane);
     result = sn_http_outcome(&outcome, &answer);
     if (result != NULL) {
         result = Py_BuildValue("(Ny#N)", result, collect.data != NULL ? collect.data : "",
@@ -167,7 +177,6 @@ static PyObject *http_events(PyObject *object, PyObject *args)
     struct sn_net_outcome outcome;
     struct sn_events *events = NULL;
     struct sn_sink sink;
-    struct sn_lane *lane;
     PyObject *tuple, *result = NULL;
     Py_ssize_t max_frame;
     enum sn_status status;
@@ -188,14 +197,9 @@ static PyObject *http_events(PyObject *object, PyObject *args)
         goto done;
     }
     sink = sn_events_sink(events);
-    lane = sn_http_take_lane(self);
-    if (lane == NULL) {
+    if (sn_http_exchange(self, &call, &sink, &answer, &outcome) < 0) {
         goto done;
     }
-    sn_http_call_leave(&call);
-    sn_transfer(lane, &call.request, &sink, &answer, &outcome);
-    sn_http_call_enter(&call);
-    sn_http_give_back(self, lane);
     result = sn_http_outcome(&outcome, &answer);
     if (result != NULL) {
         result = Py_BuildValue("(NN)", result, PyBool_FromLong(context.done));
@@ -322,13 +326,5 @@ static PyType_Spec http_spec = {
 
 int sn_py_add_http(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &http_spec, NULL);
-    int result;
-
-    if (type == NULL) {
-        return -1;
-    }
-    result = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    return result;
+    return sn_py_add_type(module, &http_spec);
 }

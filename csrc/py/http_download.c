@@ -88,7 +88,6 @@ PyObject *sn_http_download_to_fd(PyObject *object, PyObject *args)
     struct sn_answer answer = {0};
     struct sn_net_outcome outcome;
     struct sn_sink sink;
-    struct sn_lane *lane;
     PyObject *result = NULL;
 
     if (parse(args, &self) < 0) {
@@ -98,15 +97,10 @@ PyObject *sn_http_download_to_fd(PyObject *object, PyObject *args)
     if (PyErr_Occurred() || check(&self.download) < 0) {
         goto done;
     }
-    lane = sn_http_take_lane(client);
-    if (lane == NULL) {
+    sink = sn_download_sink(&self.download);
+    if (sn_http_exchange(client, &self.call, &sink, &answer, &outcome) < 0) {
         goto done;
     }
-    sink = sn_download_sink(&self.download);
-    sn_http_call_leave(&self.call);
-    sn_transfer(lane, &self.call.request, &sink, &answer, &outcome);
-    sn_http_call_enter(&self.call);
-    sn_http_give_back(client, lane);
     result = result_of(&self, &outcome, &answer);
 done:
     sn_answer_clear(&answer);

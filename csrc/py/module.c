@@ -22,6 +22,19 @@ struct sn_state *sn_state_of(PyObject *module)
     return (struct sn_state *)PyModule_GetState(module);
 }
 
+int sn_py_add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    int result;
+
+    if (type == NULL) {
+        return -1;
+    }
+    result = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return result;
+}
+
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     struct sn_state *state = sn_state_of(module);

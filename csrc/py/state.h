@@ -20,6 +20,10 @@ struct sn_state {
 /* The state of the module `module`. Borrowed; valid as long as the module is. GIL held. */
 struct sn_state *sn_state_of(PyObject *module);
 
+/* Makes the type of `spec` and adds it to `module`, which then owns it. GIL held. -1 with an
+ * exception set on failure. */
+int sn_py_add_type(PyObject *module, PyType_Spec *spec);
+
 /* Each adds the names of one group to `module`. GIL held. -1 with an exception set on failure. */
 int sn_py_add_text(PyObject *module);
 int sn_py_add_process(PyObject *module);

@@ -197,13 +197,5 @@ static PyType_Spec keeper_spec = {
 
 int sn_py_add_tail_keeper(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &keeper_spec, NULL);
-    int result;
-
-    if (type == NULL) {
-        return -1;
-    }
-    result = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    return result;
+    return sn_py_add_type(module, &keeper_spec);
 }

@@ -292,10 +292,6 @@ class Call(Generic[R]):
             return False
         return True
 
-    def run_here(self) -> R:
-        """Run it in this thread, under the token of the call that this is part of."""
-        return self._fn()
-
     def _run(self) -> None:
         if not self._take():
             return
@@ -434,7 +430,7 @@ def run_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
     :raises BaseException: whatever ``fn`` raises.
     """
-    return _finish_sync(prepare(fn, *args, **kwargs))
+    return _run_sync(lambda: fn(*args, **kwargs), certain=False)
 
 
 def complete_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -442,12 +438,13 @@ def complete_sync(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R
 
     :raises BaseException: whatever ``fn`` raises.
     """
-    return _finish_sync(Call(lambda: fn(*args, **kwargs), certain=True))
+    return _run_sync(lambda: fn(*args, **kwargs), certain=True)
 
 
-def _finish_sync(call: Call[R]) -> R:
+def _run_sync(fn: Callable[[], R], *, certain: bool) -> R:
     if _token.get() is not None:
-        return call.run_here()
+        return fn()
+    call = Call(fn, certain=certain)
     try:
         call.start()
         return call.wait()
