@@ -14,6 +14,7 @@ import pytest
 
 from sandbox_native.http import Client
 from scripted import Script, Server
+from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server  # noqa: F401 (fixtures)
 
 # Far enough for any step of a test, and well below the suite's own guard: a test that would only end by its
 # deadline has failed to be prompt, and says so by the kind of its error.
