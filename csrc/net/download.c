@@ -10,6 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/alloc.h"
+
+/* libcurl hands a body over in pieces of 16 KiB; writing each of them costs the kernel half as much
+ * time again. Small enough to stay in the cache. */
+#define GATHER ((size_t)64 * 1024)
+
 /* No file is this large: file systems end at 8 EiB, and some servers announce INT64_MAX for a
  * folder. */
 #define ABSURD_SIZE (INT64_C(1) << 60)
@@ -191,6 +197,34 @@ static bool write_all(int fd, const char *data, size_t len, struct sn_net_outcom
     return true;
 }
 
+static bool flush(struct sn_download *download, struct sn_net_outcome *outcome)
+{
+    size_t len = download->gathered_len;
+
+    download->gathered_len = 0;
+    return len == 0 || write_all(download->fd, download->gathered, len, outcome);
+}
+
+static bool gather(struct sn_download *download, const char *data, size_t len,
+                   struct sn_net_outcome *outcome)
+{
+    if (download->gathered == NULL) {
+        download->gathered = sn_malloc(GATHER);
+    }
+    if (download->gathered == NULL) {
+        return write_all(download->fd, data, len, outcome);
+    }
+    if (len > GATHER - download->gathered_len && !flush(download, outcome)) {
+        return false;
+    }
+    if (len > GATHER) {
+        return write_all(download->fd, data, len, outcome);
+    }
+    memcpy(download->gathered + download->gathered_len, data, len);
+    download->gathered_len += len;
+    return true;
+}
+
 static enum sn_take take_body(void *ctx, const char *data, size_t len,
                               struct sn_net_outcome *outcome)
 {
@@ -214,7 +248,7 @@ static enum sn_take take_body(void *ctx, const char *data, size_t len,
             (void)fail(outcome, SN_NET_STOPPED, -1, "stopped");
             return SN_TAKE_FAILED;
         }
-    } else if (!write_all(download->fd, data, len, outcome)) {
+    } else if (!gather(download, data, len, outcome)) {
         return SN_TAKE_FAILED;
     }
     download->taken += (int64_t)len;
@@ -257,7 +291,19 @@ struct sn_sink sn_download_sink(struct sn_download *download)
     download->total = -1;
     download->taken = 0;
     download->waiting = 0;
+    download->gathered = NULL;
+    download->gathered_len = 0;
     return sink;
+}
+
+void sn_download_finish(struct sn_download *download, struct sn_net_outcome *outcome)
+{
+    if (outcome->kind != SN_NET_FORKED && outcome->kind != SN_NET_SINK) {
+        (void)flush(download, outcome);
+    }
+    sn_free(download->gathered);
+    download->gathered = NULL;
+    download->gathered_len = 0;
 }
 
 /* ---- the producer ---- */

@@ -27,6 +27,8 @@ struct sn_download {
     int64_t total;    /* of the file, as the answer says; -1 unknown */
     int64_t taken;
     size_t waiting; /* bytes that wait for room in the ring */
+    char *gathered; /* bytes on their way to the descriptor */
+    size_t gathered_len;
 };
 
 #define SN_RANGE_SIZE 64
@@ -40,6 +42,11 @@ void sn_download_range(const struct sn_download *download, char out[SN_RANGE_SIZ
 
 /* Writing to the descriptor happens on the transfer's thread. */
 struct sn_sink sn_download_sink(struct sn_download *download);
+
+/* After the transfer, however it ended: writes what is still on its way, so that the destination
+ * holds the `taken` bytes, and releases what the sink used. May fail a transfer that went well. No
+ * GIL. */
+void sn_download_finish(struct sn_download *download, struct sn_net_outcome *outcome);
 
 /* A transfer on a thread of its own, for a ring. It calls no Python. */
 struct sn_producer {

@@ -101,6 +101,9 @@ PyObject *sn_http_download_to_fd(PyObject *object, PyObject *args)
     if (sn_http_exchange(client, &self.call, &sink, &answer, &outcome) < 0) {
         goto done;
     }
+    sn_http_call_leave(&self.call);
+    sn_download_finish(&self.download, &outcome);
+    sn_http_call_enter(&self.call);
     result = result_of(&self, &outcome, &answer);
 done:
     sn_answer_clear(&answer);

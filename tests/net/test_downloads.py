@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import CancelFd, soon
+from conftest import CancelFd, run_python, soon
 from sandbox_native.http import Client, DownloadAnswer, RequestCancelled, TransportError
 from scripted import Peer, Server, chunked, says
 
@@ -302,13 +303,6 @@ def test_what_is_refused(client: Client, tmp_path: Path, arguments: dict[str, An
 # ---- destinations that fail ----
 
 
-def test_a_full_disk(serve: Serve, client: Client) -> None:
-    fd = os.open("/dev/full", os.O_WRONLY)
-    with pytest.raises(ValueError):  # no regular file
-        client.download("http://127.0.0.1:1/", fd, deadline=soon())
-    os.close(fd)
-
-
 def test_a_descriptor_that_cannot_be_written(serve: Serve, client: Client, tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     server = serve(file_server(pattern(1000)))
@@ -427,3 +421,34 @@ def test_many_downloads_at_once(serve: Serve, client: Client) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_descriptor_holds_what_is_said_to_have_come(serve: Serve, client: Client, tmp_path: Path) -> None:
+    """So that a broken download can be taken up again where it broke."""
+    content = pattern(300_001)
+    server = serve(says(W + b"Content-Length: 1000000\r\n\r\n" + content))
+    with (tmp_path / "dest").open("w+b", buffering=0) as file:
+        with pytest.raises(TransportError) as error:
+            client.download(server.url(), file.fileno(), deadline=soon())
+        assert (error.value.kind, error.value.received) == ("receive", len(content))
+        assert file.tell() == len(content)
+    assert (tmp_path / "dest").read_bytes() == content
+
+
+def test_a_limit_on_the_size_of_files(serve: Serve, tmp_path: Path) -> None:
+    done = run_python(
+        """
+import os, resource, signal, sys, time
+from sandbox_native.http import Client
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+with open(sys.argv[2], "wb") as file:
+    try:
+        Client().download(sys.argv[1], file.fileno(), deadline=time.monotonic() + 100)
+    except OSError as e:
+        print(e.errno)
+""",
+        serve(file_server(pattern(int(1e6)))).url(),
+        str(tmp_path / "dest"),
+    )
+    assert (done.stdout, done.stderr) == (f"{errno.EFBIG}\n", "")
