@@ -115,13 +115,20 @@ class Tools:
         except SandboxTerminalError:
             raise
         except SandboxFileTooLargeError as e:
-            raise ModelRetry(
+            raise self._retry(
                 f"{e.path!r} has {output.format_size(e.size_bytes)}, over the "
                 f"{output.format_size(e.max_bytes)} read limit. Take out what you need of it by a shell "
                 "command, such as head, tail, sed -n or grep."
             ) from e
         except SandboxError as e:
-            raise ModelRetry(f"The {name} tool failed: {self._secrets().mask(str(e))}") from e
+            raise self._retry(f"The {name} tool failed: {self._secrets().mask(str(e))}") from e
+
+    def _retry(self, text: str) -> ModelRetry:
+        # What went wrong may quote what the model sent or a service answered, at any length.
+        limits = self._limits
+        return ModelRetry(
+            output.truncate_output(text, max_lines=limits.max_output_lines, max_bytes=limits.max_output_bytes)
+        )
 
     def _run_command(self, sandbox: str, args: dict[str, Any]) -> Outcome:
         timeout = self._limits.command_timeout(args.get("timeout_seconds"), self._expires_at)

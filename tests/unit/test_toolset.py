@@ -262,6 +262,21 @@ async def test_errors_the_model_can_mend_and_those_it_cannot() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "error",
+    [SandboxError("e" * 1_000_000), SandboxFileTooLargeError("p" * 1_000_000, 2, 1)],
+    ids=["any", "size"],
+)
+async def test_an_error_is_no_longer_than_output_may_be(error: SandboxError) -> None:
+    backend = MemoryBackend()
+    backend.result = error
+    async with SandboxToolset(backend, max_output_bytes=500) as toolset:
+        with pytest.raises(ModelRetry) as caught:
+            await call(toolset, "run_command", {"command": "x"})
+    assert "[..." in caught.value.message and len(caught.value.message) < 700
+
+
+@pytest.mark.asyncio
 async def test_timeouts_have_a_default_and_a_ceiling() -> None:
     backend = MemoryBackend()
     async with SandboxToolset(backend, default_command_timeout=7, max_command_timeout=9) as toolset:
