@@ -38,6 +38,8 @@ _START_TIMEOUT = 30.0
 # When a call's other side vanished: the sandbox's own end shows a moment later at most, if it is that.
 _GONE_MS = 200
 _FILE_TIMEOUT = 120.0
+# Seconds; many times that of any kernel. A file that changed so shortly ago may change again unseen.
+_CLOCK_TICK = 2.0
 # As the provider's contract: an export may take as long as it needs at 1 MiB a second.
 _EXPORT_MIN_RATE = 1024 * 1024
 _EXPORT_CHUNK = 1024 * 1024
@@ -407,6 +409,17 @@ class LocalSandboxBackend(SandboxBackend):
             if len(data) > max_bytes:  # it grew after the first look
                 raise SandboxFileTooLargeError(path, len(data), max_bytes)
             return data
+
+    def file_stamp(self, sandbox: str, path: str) -> object | None:
+        """What changes with the content of a file; None for one that changed in the last two seconds.
+
+        :raises SandboxError: it cannot be opened; the text says why.
+        """
+        with self._opened(sandbox, path, "read") as (fd, size):
+            info = os.fstat(fd)
+            if time.time() - info.st_ctime < _CLOCK_TICK:
+                return None
+            return info.st_dev, info.st_ino, size, info.st_mtime_ns, info.st_ctime_ns
 
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Make ``content`` the content of a file, made with its parents where it is missing.

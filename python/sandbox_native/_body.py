@@ -197,7 +197,7 @@ class SandboxToolsetBody:
                 "sandbox:`, at the end of which the sandbox is destroyed."
             )
         sandbox = await self._ensure_sandbox(run)
-        tools = Tools(self._backend, self._limits, self._current_secrets, run.expires_at)
+        tools = Tools(self._backend, self._limits, self._current_secrets, run.expires_at, run.last_file)
         outcome = await run.call(tools.execute, base, name, sandbox, tool_args)
         if outcome.sandbox_terminated:
             run.lost(sandbox)

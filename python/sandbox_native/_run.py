@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from sandbox_native import calls
+from sandbox_native._pages import LastFile
 from sandbox_native.contract import SandboxError, SandboxTerminalError
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Run:
         self.holder: str | None = None
         self.expires_at: float | None = None
         self.note: str | None = None
+        self.last_file = LastFile()
         # Guards all below, and sandbox and open together. Never held during a backend's call.
         self._lock = threading.Lock()
         self._creation: calls.Call[str] | None = None

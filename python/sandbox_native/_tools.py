@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_ai.exceptions import ModelRetry
 
 from sandbox_native import descriptions, output
+from sandbox_native._pages import LastFile
 from sandbox_native.contract import (
     SandboxBackend,
     SandboxError,
@@ -91,12 +92,17 @@ class Tools:
         limits: Limits,
         secrets: Callable[[], Secrets],
         expires_at: float | None,
+        last_file: LastFile,
     ) -> None:
-        """:param secrets: gives the secrets of the moment; a command may be what registers one."""
+        """
+        :param secrets: gives the secrets of the moment; a command may be what registers one.
+        :param last_file: that of the run.
+        """
         self._backend = backend
         self._limits = limits
         self._secrets = secrets
         self._expires_at = expires_at
+        self._last_file = last_file
 
     def execute(self, base: str, name: str, sandbox: str, args: dict[str, Any]) -> Outcome:
         """Do what the tool ``base``, which the model knows as ``name``, is for.
@@ -104,6 +110,8 @@ class Tools:
         :raises ModelRetry: the model can do something about what went wrong.
         :raises SandboxTerminalError: it cannot.
         """
+        if base != descriptions.READ_FILE:
+            self._last_file.forget()
         try:
             if base == descriptions.RUN_COMMAND:
                 return self._run_command(sandbox, args)
@@ -166,10 +174,18 @@ class Tools:
         )
 
     def _read_file(self, sandbox: str, args: dict[str, Any]) -> str:
-        data = self._backend.read_file(sandbox, args["path"], max_bytes=self._limits.max_read_bytes)
+        offset = args.get("offset")
+        content = self._last_file.read(
+            self._backend,
+            sandbox,
+            args["path"],
+            self._secrets,
+            max_bytes=self._limits.max_read_bytes,
+            worth=self._limits.max_output_bytes if offset is not None and offset > 1 else None,
+        )
         return output.render_file_window(
-            self._secrets().mask_bytes(data),
-            offset=args.get("offset"),
+            content,
+            offset=offset,
             limit=args.get("limit"),
             max_lines=self._limits.max_output_lines,
             max_bytes=self._limits.max_output_bytes,

@@ -107,6 +107,17 @@ class SandboxBackend(_home.SandboxBackend):
         """
         return command_files.list_directory(self._runner(sandbox), path)
 
+    def file_stamp(self, sandbox: str, path: str) -> object | None:
+        """A value that is another one when the file may have another content; None if that cannot be told.
+
+        Only compared with ``==``. With it the next page of a file need not be read again from the sandbox. A
+        backend whose clock is too coarse for a file that was written just now returns None for it.
+
+        :raises SandboxError: there is no such file, or it cannot be looked at.
+        :raises SandboxTerminalError: the sandbox ended.
+        """
+        return None
+
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
         """Copy a regular file to ``dest``, whatever its size, in constant memory.
 

@@ -41,6 +41,14 @@ class Secrets:
         self._longest = max([longest, *map(len, self._values[:1])])
         self._extra = extra
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secrets):
+            return NotImplemented
+        return (self._values, self._extra, self._longest) == (other._values, other._extra, other._longest)
+
+    def __hash__(self) -> int:
+        return hash((self._values, self._extra, self._longest))
+
     def __repr__(self) -> str:
         return f"<Secrets: {len(self._values)}>"
 

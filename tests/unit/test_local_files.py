@@ -330,3 +330,29 @@ def test_a_forgotten_handle_is_terminal(box: Sandbox) -> None:
     ):
         with pytest.raises(SandboxTerminalError, match=handle):
             call()
+
+
+# -- whether a file changed -----------------------------------------------------------------
+
+
+def test_the_stamp_of_a_file_is_another_after_any_change(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.write("stamped", b"1" * 100)
+    assert box.backend.file_stamp(box.handle, "stamped") is None  # changed just now
+    monkeypatch.setattr(local, "_CLOCK_TICK", 0.0)
+    seen = {box.backend.file_stamp(box.handle, "stamped")}
+    for command in (
+        "printf 2 | dd of=stamped conv=notrunc status=none",
+        "printf 3 | dd of=stamped conv=notrunc status=none; touch -d 2001-01-01 stamped",
+        "printf 4 | dd of=stamped conv=notrunc status=none; touch -d 2001-01-01 stamped",
+        "cp -p stamped other; mv other stamped",
+        "truncate -s 99 stamped",
+    ):
+        assert box.run(f"sleep 0.02; {command}").exit_code == 0
+        stamp = box.backend.file_stamp(box.handle, "stamped")
+        assert stamp is not None and stamp not in seen
+        assert box.backend.file_stamp(box.handle, "stamped") == stamp
+        seen.add(stamp)
+    with pytest.raises(SandboxError, match="missing"):
+        box.backend.file_stamp(box.handle, "missing")
