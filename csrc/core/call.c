@@ -146,6 +146,7 @@ static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last,
 
     drain->cancel = -1;
     drain->tick.every_ms = 0;
+    drain->sink = NULL;
     drain->deadline = sn_clock_now() + (int64_t)SN_KILL_WAIT_MS * 1000000;
     status = sn_fdpass_send(drain->call, &order, sizeof order, NULL, 0, 0);
     if (status == SN_OK) {

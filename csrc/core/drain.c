@@ -50,9 +50,18 @@ enum sn_status sn_watch_for(const struct sn_watch *self, int fd, short events, i
     }
 }
 
+/* When the wait is over, whatever happens. */
+static int64_t last_moment(const struct sn_drain *self)
+{
+    const struct sn_drain_sink *sink = self->sink;
+
+    return sink != NULL && sink->stall_ns > 0 && sink->stall_at < self->deadline ? sink->stall_at
+                                                                                 : self->deadline;
+}
+
 static int wait_ms(const struct sn_drain *self)
 {
-    int left = sn_clock_left_ms(self->deadline);
+    int left = sn_clock_left_ms(last_moment(self));
 
     if (self->tick.every_ms > 0 && (left < 0 || left > self->tick.every_ms)) {
         return self->tick.every_ms;
@@ -125,6 +134,29 @@ static enum sn_status pass_on(struct sn_drain *self, int *to, size_t len)
     return status;
 }
 
+/* The clock of the sink starts anew. */
+static void progress(struct sn_drain_sink *sink)
+{
+    if (sink != NULL && sink->stall_ns > 0) {
+        sink->stall_at = sn_clock_now() + sink->stall_ns;
+    }
+}
+
+static enum sn_status sink_take(struct sn_drain_sink *sink, const char *data, size_t len)
+{
+    enum sn_status status;
+
+    if (len > sink->room - sink->taken) {
+        return SN_TOO_LARGE;
+    }
+    status = sink->write(sink->context, data, len);
+    if (status == SN_OK) {
+        sink->taken += len;
+    }
+    progress(sink);
+    return status;
+}
+
 /* One read of at most `most` bytes. *got is 0 when there was nothing; the pipe is closed at its
  * end. */
 static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tail, int *to,
@@ -145,6 +177,9 @@ static enum sn_status take(struct sn_drain *self, int *pipe, struct sn_tail *tai
         return SN_OK;
     }
     *got = (size_t)count;
+    if (self->sink != NULL && pipe == &self->out) {
+        return sink_take(self->sink, self->buffer, *got);
+    }
     enum sn_status status = sn_tail_feed(tail, self->buffer, *got);
     return status == SN_OK && *to >= 0 ? pass_on(self, to, *got) : status;
 }
@@ -161,6 +196,7 @@ enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *repl
 {
     int64_t next_tick = sn_clock_now() + (int64_t)self->tick.every_ms * 1000000;
 
+    progress(self->sink);
     for (;;) {
         struct pollfd watch[4] = {{.fd = self->call, .events = POLLIN},
                                   {.fd = self->out, .events = POLLIN},
@@ -193,7 +229,8 @@ enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *repl
         if (watch[3].revents != 0) {
             return SN_CANCELLED;
         }
-        if (sn_clock_left_ms(self->deadline) == 0) {
+        /* What has come is progress, however long it lay while the sink was busy. */
+        if (sn_clock_left_ms(watch[1].revents != 0 ? self->deadline : last_moment(self)) == 0) {
             return SN_TIMED_OUT;
         }
         if (watch[1].revents != 0) {

@@ -27,6 +27,18 @@ struct sn_watch {
     struct sn_tick tick;
 };
 
+/* Takes standard output whole, in the place of its tail. */
+struct sn_drain_sink {
+    /* Takes all `len` bytes (up to SN_DRAIN_BUFFER); what it returns, other than SN_OK, ends the
+     * wait. It runs on the thread that called in. */
+    enum sn_status (*write)(void *context, const char *data, size_t len);
+    void *context;
+    uint64_t room;    /* bytes it is given at most; one more ends the wait with SN_TOO_LARGE */
+    uint64_t taken;   /* bytes it was given */
+    int64_t stall_ns; /* the wait ends with SN_TIMED_OUT when none come for so long; 0: never */
+    int64_t stall_at; /* set by sn_drain_reply: when that is */
+};
+
 struct sn_drain {
     int out, err; /* non-blocking read ends; -1 when closed or not there */
     struct sn_tail *out_tail, *err_tail;
@@ -34,9 +46,10 @@ struct sn_drain {
     int cancel;       /* readable means cancelled; -1: none */
     int64_t deadline; /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
     struct sn_tick tick;
-    int out_to, err_to; /* what is read is written there, too, as it comes; -1: nowhere */
-    char *buffer;       /* SN_DRAIN_BUFFER bytes */
-    int ticked;         /* the tick ended the wait */
+    int out_to, err_to;         /* what is read is written there, too, as it comes; -1: nowhere */
+    struct sn_drain_sink *sink; /* NULL: standard output goes to its tail */
+    char *buffer;               /* SN_DRAIN_BUFFER bytes */
+    int ticked;                 /* the tick ended the wait */
 };
 
 /* The two descriptors may be blocking ones and shared with other programs, a terminal say. A reader
@@ -60,6 +73,7 @@ SN_WARN_UNUSED enum sn_status sn_watch_for(const struct sn_watch *self, int fd, 
  *   SN_TIMED_OUT  the deadline passed
  *   SN_CANCELLED  the cancel descriptor is readable, or the tick said so (then `ticked` is set)
  *   SN_CLOSED     the other side is gone without a reply
+ *   SN_TOO_LARGE  more came than the sink has room for
  * May be called again after any of these. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_drain_reply(struct sn_drain *self, struct sn_guest_reply *reply);
 

@@ -11,7 +11,7 @@ static int kill_runner(void *context)
     return 0;
 }
 
-enum sn_status sn_process_run(int program_fd, const struct sn_request *request,
+enum sn_status sn_process_run(int program_fd, int input, const struct sn_request *request,
                               struct sn_drain *drain, struct sn_outcome *out)
 {
     static char name[] = "sandbox-native", role[] = "run";
@@ -25,9 +25,12 @@ enum sn_status sn_process_run(int program_fd, const struct sn_request *request,
     if (status != SN_OK) {
         return status;
     }
-    struct sn_spawn_fd fds[3] = {{ends.out, 1}, {ends.err, 2}, {ends.sock, SN_FD_CALL}};
-    struct sn_spawn what = {
-        .program_fd = program_fd, .argv = argv, .env = no_env, .fds = fds, .nfds = 3};
+    struct sn_spawn_fd fds[4] = {{ends.out, 1}, {ends.err, 2}, {ends.sock, SN_FD_CALL}, {input, 0}};
+    struct sn_spawn what = {.program_fd = program_fd,
+                            .argv = argv,
+                            .env = no_env,
+                            .fds = fds,
+                            .nfds = input < 0 ? 3 : 4};
     status = sn_spawn(&what, &runner);
     int saved = errno;
     sn_call_sent(&ends);

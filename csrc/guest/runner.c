@@ -125,7 +125,9 @@ static int become_command(void *argument)
     if (null < 0) {
         fail_start(start, SN_STAGE_IDENTITY);
     }
-    set_output(null, 0);
+    if (config != NULL) {
+        set_output(null, 0); /* on the host it is what the caller made it */
+    }
     set_output(start->out, 1);
     set_output(start->err, 2);
     (void)setsid();

@@ -42,7 +42,23 @@ def run_process(
     timeout: float,
     max_output_bytes: int,
     cancel_fd: int = -1,
+    stdin_fd: int = -1,
+    stdout_fd: int = -1,
+    stderr_fd: int = -1,
 ) -> CommandOutcome: ...
+def stream_process(
+    program: str | bytes,
+    argv: bytes,
+    env: bytes,
+    cwd: str | bytes,
+    to: int | Callable[[bytes], object],
+    most: int,
+    *,
+    timeout: float,
+    stall: float,
+    max_output_bytes: int,
+    cancel_fd: int = -1,
+) -> tuple[CommandOutcome, int]: ...
 
 # box.c
 BOX_FD_SECCOMP: int

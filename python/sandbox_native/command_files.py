@@ -60,7 +60,7 @@ def read_file(run: Run, path: str, *, max_bytes: int) -> bytes:
     positive_finite(max_bytes, "max_bytes")
     limit = int(max_bytes)
     result = _run(run, guest.read_script(path, limit), guest.output_cap(limit + 1))
-    _check(result, path, "read", limit)
+    check_result(result, path, "read", limit)
     frame = _frame(result, path, "read")
     if len(frame.data) > limit:
         raise SandboxFileTooLargeError(
@@ -85,7 +85,7 @@ def write_file(run: Run, path: str, content: bytes) -> None:
         result = _send(run, path, content, escaped=escaped)
         if result.exit_code != Status.NO_BASE64:
             break
-    _check(result, path, "write", None)
+    check_result(result, path, "write", None)
 
 
 def _send(run: Run, path: str, content: bytes, *, escaped: bool) -> SandboxExecResult:
@@ -133,7 +133,7 @@ def list_directory(run: Run, path: str) -> list[tuple[str, bool]]:
     :raises SandboxTerminalError: the sandbox ended.
     """
     result = _run(run, guest.list_script(path), guest.output_cap(LISTING_MAX_BYTES))
-    _check(result, path, "list", None)
+    check_result(result, path, "list", None)
     if result.stdout_truncated:
         raise SandboxError(
             f"Could not list {path!r}: the names take more than {LISTING_MAX_BYTES} bytes. "
@@ -169,14 +169,14 @@ def export_file(
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _too_slow(path, allowance, limit)
+            raise too_slow(path, allowance, limit)
         script = guest.slice_script(path, offset=written, length=slice_bytes, max_bytes=limit)
         result = _run(
             run, script, guest.output_cap(slice_bytes), timeout=max(1.0, min(OPERATION_TIMEOUT, left))
         )
         if result.timed_out and not result.sandbox_terminated and time.monotonic() >= deadline:
-            raise _too_slow(path, allowance, limit)
-        _check(result, path, "export", limit)
+            raise too_slow(path, allowance, limit)
+        check_result(result, path, "export", limit)
         frame = _frame(result, path, "export")
         if stamp is None:
             stamp, size = frame.stamp, guest.stamped_size(frame.stamp)
@@ -208,7 +208,8 @@ def _run(run: Run, script: str, cap: int, *, timeout: float = OPERATION_TIMEOUT)
     return run(script, timeout=timeout, max_output_bytes=cap)
 
 
-def _too_slow(path: str, allowance: float, max_bytes: int) -> SandboxError:
+def too_slow(path: str, allowance: float, max_bytes: int) -> SandboxError:
+    """The error of an export that was not done in its time."""
     return SandboxError(
         f"Exporting {path!r} took longer than the {allowance:g} s that a file of up to {max_bytes} bytes "
         "may take."
@@ -242,8 +243,8 @@ _DIRECTORY = {
 }
 
 
-def _check(result: SandboxExecResult, path: str, verb: str, max_bytes: int | None) -> None:
-    """Raise what a result stands for, unless it is a success."""
+def check_result(result: SandboxExecResult, path: str, verb: str, max_bytes: int | None) -> None:
+    """Raise what the result of a script of :mod:`sandbox_native.guest` stands for, unless it is a success."""
     if result.sandbox_terminated:
         raise SandboxTerminalError(f"The sandbox ended during an attempt to {verb} {path!r}.")
     if result.timed_out:

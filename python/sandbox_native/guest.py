@@ -175,6 +175,40 @@ def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
     )
 
 
+STREAM_SIZE = "airflow-export-size:"
+"""Begins the lines on which :func:`stream_script` reports the file; the provider's word for it."""
+
+
+def stream_script(path: str, max_bytes: int) -> str:
+    """Send a regular file as it is on standard output, with its stamp on standard error before and after.
+
+    For a channel that carries any byte and keeps the two streams apart.
+    """
+    return _script(
+        path,
+        f"""\
+[ -d "$f" ] && exit {Status.DIRECTORY}
+[ -e "$f" ] || exit {Status.MISSING}
+[ -f "$f" ] || exit {Status.NOT_REGULAR}
+[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _STAMP,
+        f"""\
+s=$(stamp) || exit {Status.MISSING}
+printf '\\n{STREAM_SIZE}%s\\n' "$s" >&2
+n=${{s%% *}}
+[ "${{n:-0}}" -le {min(max_bytes, _SHELL_MAX)} ] || exit {Status.TOO_LARGE}
+cat <"$f" || exit {Status.FAILED}
+s=$(stamp)
+printf '\\n{STREAM_SIZE}%s\\n' "$s" >&2""",
+    )
+
+
+def streamed_stamps(stderr: str) -> list[str]:
+    """The stamps that :func:`stream_script` reported, in order, among whatever else was printed there."""
+    lines = (line.removesuffix("\r") for line in stderr.split("\n"))
+    return [line[len(STREAM_SIZE) :] for line in lines if line.startswith(STREAM_SIZE)]
+
+
 def list_script(path: str) -> str:
     """Send a directory's entries in a frame: for each ``d`` or ``f``, the name, NUL.
 
@@ -281,6 +315,38 @@ def write_script(path: str, token: str, part: bytes, *, first: bool, escaped: bo
         append,
         *([] if total is None else [_PUBLISH.format(total=total)]),
     )
+
+
+def store_script(path: str, token: str, total: int) -> str:
+    """Replace or create a file by the ``total`` bytes that come on standard input."""
+    return _script(
+        path,
+        _RESOLVE,
+        _PARTIAL.format(token=token),
+        _START,
+        f'cat >"$p" || fail {Status.FAILED}',
+        _PUBLISH.format(total=total),
+    )
+
+
+def stop_script(variable: str) -> str:
+    """Kill every process with ``variable`` (``NAME=value``) in its environment, until there is none.
+
+    Ends with 0 when that is so. Needs ``/proc`` and ``grep``.
+    """
+    return f"""\
+v={shlex.quote(variable)}
+n=0
+while [ $n -lt 50 ]; do
+k=n
+for p in $(grep -lF "$v" /proc/[0-9]*/environ 2>/dev/null); do
+p=${{p%/environ}}; kill -9 "${{p#/proc/}}" 2>/dev/null && k=y
+done
+[ $k = n ] && exit 0
+n=$((n+1)); sleep 0.1 2>/dev/null || sleep 1
+done
+exit 1
+"""
 
 
 def discard_script(path: str, token: str) -> str:

@@ -14,6 +14,7 @@ from sandbox_native.contract import SandboxBackend
 # Name -> module and class.
 _BACKENDS = {
     "local": ("sandbox_native.backends.local", "LocalSandboxBackend"),
+    "sbx": ("sandbox_native.backends.sbx", "SbxSandboxBackend"),
 }
 
 

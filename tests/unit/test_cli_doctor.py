@@ -12,6 +12,7 @@ import pytest
 
 from cli_program import cli
 from sandbox_native.cli import doctor
+from sbx_tools import Sbx
 
 
 @pytest.fixture
@@ -62,3 +63,14 @@ def test_a_sandbox_that_does_not_start_is_a_fault_with_its_reason(public_folder:
     assert fault.startswith("FAULT   sandbox ")
     assert "namespace" in fault
     assert text.endswith("A local sandbox does not work here; see above.\n")
+
+
+def test_the_program_of_the_sbx_backend_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Sbx(tmp_path, monkeypatch)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert doctor.sbx().state == "ok" and "0.0 (stand-in)" in doctor.sbx().detail
+    machine.fault("version", "fail")
+    assert doctor.sbx().state == "limited" and "it does not work" in doctor.sbx().detail
+    machine.program.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.sbx().state == "absent"

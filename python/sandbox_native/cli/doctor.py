@@ -7,6 +7,7 @@ import ctypes
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def findings() -> Iterator[Finding]:
     yield user_namespaces()
     yield seccomp()
     yield libcurl()
+    yield sbx()
     for package, use, extra in PACKAGES:
         yield installed(package, use, extra)
     yield from backend_checks("local")
@@ -132,6 +134,21 @@ def libcurl() -> Finding:
             "absent", "libcurl", f"only for hosted backends ({e})", sudo("apt-get install libcurl4")
         )
     return Finding("ok", "libcurl", "libcurl.so.4")
+
+
+def sbx() -> Finding:
+    path = shutil.which("sbx")
+    if path is None:
+        return Finding("absent", "sbx", "only for the sbx backend", "install Docker Sandboxes")
+    from sandbox_native.process import run_process
+
+    outcome = run_process([path, "version"], timeout=10, max_output_bytes=4096)
+    said = (outcome.stdout or outcome.stderr).decode("utf-8", "replace").strip().splitlines() or [""]
+    if outcome.ending != "exit" or outcome.value:
+        return Finding(
+            "limited", "sbx", f"{path} version failed: {said[-1] or outcome.ending}", "sbx diagnose"
+        )
+    return Finding("ok", "sbx", f"{path}, {said[0]}")
 
 
 def installed(package: str, use: str, extra: str) -> Finding:
