@@ -28,7 +28,7 @@ from sandbox_native.contract import (
     SandboxSpec,
     SandboxTerminalError,
 )
-from sandbox_native.destination import descriptor_of, write_all
+from sandbox_native.destination import announce, descriptor_of, write_all
 from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
@@ -472,6 +472,7 @@ class LocalSandboxBackend(SandboxBackend):
                 ) from e
             if before[0] > max_bytes:
                 raise SandboxFileTooLargeError(path, before[0], max_bytes)
+            announce(dest, before[0])
             try:
                 copied = _copy(fd, dest, before[0], allowance)
             except TimeoutError as e:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from sandbox_native import _home, attaching, calls, descriptions
+from sandbox_native import _home, attaching, calls, descriptions, export_plan
 from sandbox_native._run import Run
 from sandbox_native._tools import Limits, Tools, validators
 from sandbox_native.contract import (
@@ -23,6 +23,7 @@ from sandbox_native.contract import (
     SandboxTerminalError,
     is_sandbox_handle,
 )
+from sandbox_native.manifest import ExportedFile
 from sandbox_native.masking import Secrets
 from sandbox_native.validate import positive_finite
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class SandboxToolsetBody:
     """The toolset without ``call_tool``. Holds plain values only until it is entered."""
 
-    agent_template_fields: Sequence[str] = ("attach_to", "_exports", "_export_conn_id")
+    agent_template_fields: Sequence[str] = ("attach_to", "_exports", "_export_conn_id", "_export_manifest")
     """Rendered by Airflow's ``AgentOperator``, on a copy."""
 
     _log: ClassVar[logging.Logger]
@@ -52,9 +53,12 @@ class SandboxToolsetBody:
         tool_prefix: str = "",
         attach_to: str | None = None,
         owner: str | None = None,
-        exports: Mapping[str, str] | None = None,
+        exports: Mapping[str, str | Mapping[str, Any]] | None = None,
         export_conn_id: str | None = None,
         max_export_bytes: int = 1024 * 1024 * 1024,
+        export_attached: bool = False,
+        export_manifest: str | None = None,
+        checksum: bool = False,
     ) -> None:
         """
         :param backend: creates the sandbox and works in it.
@@ -70,9 +74,17 @@ class SandboxToolsetBody:
             It is claimed for the run, given back afterwards, and never destroyed.
         :param owner: who that sandbox was made for. By default the Dag run of the Airflow task.
         :param exports: files that leave the sandbox when the run has succeeded: path in the sandbox to the
-            URL of the file or object it becomes.
+            URL of the file or object it becomes. A path that ends in ``/`` is a directory: it becomes one
+            ``.tar.gz``, or where the URL ends in ``/``, too, a file for each of its files. In place of a URL
+            there may be a mapping of options: ``to``, the URL; ``glob=True``: the path is a pattern (else its
+            characters are taken as they are); ``required=False``: it may be missing; ``max_bytes``, and for
+            several files ``max_files``; ``on_failure=True``: copied also when the run failed.
         :param export_conn_id: the Airflow connection for those URLs.
-        :param max_export_bytes: size of the largest file that is exported.
+        :param max_export_bytes: size in bytes of the largest file that is exported, or of all the files of a
+            directory or pattern.
+        :param export_attached: allow ``exports`` together with ``attach_to``.
+        :param export_manifest: URL of a JSON file with a record of each exported file, written last.
+        :param checksum: make a sha256 of each file as it is copied, for the records.
         :raises ValueError: a value is not usable, or two do not go together; the text names them.
         """
         limits = Limits(
@@ -88,8 +100,20 @@ class SandboxToolsetBody:
                 f"tool_prefix must be a Python identifier, since tools may be shown as functions; got "
                 f"{tool_prefix!r}."
             )
-        _check_ownership(backend, spec=spec, attach_to=attach_to, owner=owner, exports=exports)
-        _check_exports(exports, export_conn_id)
+        _check_ownership(
+            backend,
+            spec=spec,
+            attach_to=attach_to,
+            owner=owner,
+            exports=bool(exports) and not export_attached,
+        )
+        export_plan.check_options(exports or {}, max_export_bytes)
+        if not exports:
+            for name, given in (("export_conn_id", export_conn_id), ("export_manifest", export_manifest)):
+                if given is not None:
+                    raise ValueError(f"{name} only applies together with exports.")
+        if export_attached and (attach_to is None or not exports):
+            raise ValueError("export_attached only applies together with attach_to and exports.")
         self._backend = backend
         self._limits = limits
         self.attach_to = attach_to
@@ -98,9 +122,17 @@ class SandboxToolsetBody:
         self._owner = owner
         # A backend takes None for "anything goes", which is not what the default promises.
         self._spec = SandboxSpec() if spec is None else spec
-        self._exports = dict(exports or {})
+        # Plain dictionaries, which Airflow's templating looks into.
+        self._exports = {
+            path: dict(value) if isinstance(value, Mapping) else value
+            for path, value in (exports or {}).items()
+        }
         self._export_conn_id = export_conn_id
         self._max_export_bytes = int(max_export_bytes)
+        self._export_manifest = export_manifest
+        self._checksum = bool(checksum)
+        # Shared with the copies that runs are made on, so that the author finds it on what he has.
+        self._published: list[ExportedFile] = []
         self._tool_prefix = tool_prefix
         # One that runs were made from (for_run) has no sandbox of its own, so nothing to export either.
         self._forked = False
@@ -108,7 +140,7 @@ class SandboxToolsetBody:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy is another toolset: it does not share the run, its sandbox or its threads.
-        return {**self.__dict__, "_run": None, "_forked": False}
+        return {**self.__dict__, "_run": None, "_forked": False, "_published": []}
 
     @abstractmethod
     def _current_secrets(self) -> Secrets:
@@ -146,7 +178,16 @@ class SandboxToolsetBody:
 
     @property
     def _export_note(self) -> str:
-        return descriptions.exports_note(self._exports)
+        return descriptions.exports_note(self._entries, attached=self._attach_mode)
+
+    @property
+    def _entries(self) -> list[export_plan.Entry]:
+        return export_plan.entries(self._exports, self._max_export_bytes)
+
+    @property
+    def manifest(self) -> tuple[ExportedFile, ...]:
+        """A record of each file that the last run exported; of several at a time, the last to do so."""
+        return tuple(self._published)
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Describe the four tools. They share a sandbox, so a model's calls run one after the other."""
@@ -220,7 +261,9 @@ class SandboxToolsetBody:
         if self._attach_mode:
             _ = self._attached_handle
         self._forked = True
-        return copy.copy(self)
+        forked = copy.copy(self)
+        forked._published = self._published
+        return forked
 
     @property
     def _attached_handle(self) -> str:
@@ -301,13 +344,23 @@ class SandboxToolsetBody:
 
     def _open_run(self, run: Run) -> None:
         """Attach now, so that a wrong handle costs nothing; an own sandbox is created by the first call."""
+        if self._exports:
+            self._check_destinations()
         if self._attach_mode:
             self._attach(run)
-        elif self._exports:
-            from sandbox_native import exports
-
-            exports.check(self._exports, self._export_target)
         run.open = True
+
+    def _check_destinations(self) -> None:
+        from sandbox_native import exports
+
+        entries = self._entries
+        if self._export_manifest is not None:
+            entries.append(
+                export_plan.entry(
+                    "manifest", self._export_manifest, self._max_export_bytes, argument="export_manifest"
+                )
+            )
+        exports.check(entries, self._export_target)
 
     def _attach(self, run: Run) -> None:
         handle = self._attached_handle
@@ -353,42 +406,53 @@ class SandboxToolsetBody:
         return self._backend.create(spec=self._spec)
 
     def _close(self, run: Run) -> None:
-        """End the run: its calls, its exports if it succeeded, its sandbox in any case."""
+        """End the run: its calls, its exports, and its sandbox or the claim on it in any case."""
         sandbox = run.close()
-        if self._attach_mode:
-            if run.holder is not None:
-                with calls.uncancellable():
-                    attaching.release(self._attachable_backend, self._attached_handle, run.holder, self._log)
-            return
-        export = bool(self._exports) and not run.failed
-        if sandbox is None:
-            if export and not self._forked:
-                raise SandboxTerminalError(
-                    "The run ended with no sandbox standing, so there is nothing to export: "
-                    f"{', '.join(repr(path) for path in self._exports)}."
-                )
-            return
         try:
-            if export:
-                self._export(sandbox)
+            if self._exports:
+                self._deliver(run, sandbox)
         finally:
             with calls.uncancellable():
-                self._destroy(sandbox)
+                if self._attach_mode:
+                    if run.holder is not None:
+                        attaching.release(
+                            self._attachable_backend, self._attached_handle, run.holder, self._log
+                        )
+                elif sandbox is not None:
+                    self._destroy(sandbox)
 
-    def _export(self, sandbox: str) -> None:
-        from sandbox_native.exports import Export, Source
+    def _deliver(self, run: Run, sandbox: str | None) -> None:
+        """Export what the run leaves; of one that failed, what is to be saved then, which raises nothing."""
+        from sandbox_native._delivery import Delivery
 
-        Export(
-            self._exports,
-            source=Source(sandbox, self._backend.name),
+        entries = self._entries
+        if self._forked and (sandbox is None or self._attach_mode):
+            return  # the runs made from this one export
+        if sandbox is None:
+            missing = [repr(entry.path) for entry in entries if entry.required]
+            if missing and not run.failed:
+                raise SandboxTerminalError(
+                    "The run ended with no sandbox standing, so there is nothing to export: "
+                    f"{', '.join(missing)}."
+                )
+            return
+        delivery = Delivery(
+            self._backend,
+            sandbox,
             resolve=self._export_target,
-            copy=lambda path, dest: self._backend.export_file(
-                sandbox, path, dest, max_bytes=self._max_export_bytes
-            ),
-            max_bytes=self._max_export_bytes,
             log=self._log,
+            checksum=self._checksum,
+            manifest_url=self._export_manifest,
             on_published=self._report_published,
-        ).run()
+        )
+        if run.failed:
+            self._published[:] = delivery.salvage(entries)
+            return
+        try:
+            self._published[:] = delivery.deliver(entries)
+        except Exception:
+            self._published[:] = delivery.salvage(entries)
+            raise
 
     def _destroy(self, sandbox: str) -> None:
         """End the sandbox. The work is done and paid for, so a failure is logged, not raised."""
@@ -409,7 +473,7 @@ def _check_ownership(
     spec: SandboxSpec | None,
     attach_to: str | None,
     owner: str | None,
-    exports: Mapping[str, str] | None,
+    exports: bool,
 ) -> None:
     if attach_to is None:
         if owner is not None:
@@ -436,14 +500,3 @@ def _check_ownership(
         raise ValueError(
             "exports cannot be combined with attach_to: the task that created the sandbox collects its files."
         )
-
-
-def _check_exports(exports: Mapping[str, str] | None, export_conn_id: str | None) -> None:
-    for path, destination in (exports or {}).items():
-        if not path or not destination:
-            raise ValueError(
-                "exports maps a path in the sandbox to a destination, and neither may be empty; got "
-                f"{path!r} -> {destination!r}."
-            )
-    if export_conn_id is not None and not exports:
-        raise ValueError("export_conn_id only applies together with exports.")

@@ -12,14 +12,14 @@ import secrets
 import time
 from typing import BinaryIO, Protocol
 
-from sandbox_native import guest
+from sandbox_native import guest, guest_tree
 from sandbox_native._home import (
     SandboxError,
     SandboxExecResult,
     SandboxFileTooLargeError,
     SandboxTerminalError,
 )
-from sandbox_native.destination import write_all
+from sandbox_native.destination import announce, write_all
 from sandbox_native.guest import Status
 from sandbox_native.validate import positive_finite
 
@@ -143,6 +143,41 @@ def list_directory(run: Run, path: str) -> list[tuple[str, bool]]:
     return [(record[1:].decode("utf-8", "replace"), record[:1] == b"d") for record in records if record]
 
 
+def list_tree(run: Run, path: str, *, max_depth: int | None = None) -> list[guest_tree.Listed] | None:
+    """What is below a directory, the directory itself first; None where nothing is at ``path``.
+
+    Links are not followed, but ``path`` itself may be one.
+
+    :param max_depth: how many levels to go down; None for all.
+    :raises SandboxError: it is no directory or cannot be listed whole, or the names take more than
+        :data:`LISTING_MAX_BYTES`.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
+    script = guest_tree.tree_script(path, max_depth=max_depth, max_bytes=LISTING_MAX_BYTES)
+    result = _run(run, script, guest.output_cap(LISTING_MAX_BYTES + 1))
+    if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
+        return None
+    _check(result, path, "list", None)
+    data = _frame(result, path, "list").data
+    try:
+        return guest_tree.parse(data, max_bytes=LISTING_MAX_BYTES)
+    except guest_tree.ListingError as e:
+        raise SandboxError(f"Could not list {path!r}: {e}.") from None
+
+
+def is_there(run: Run, path: str) -> bool:
+    """Whether there is anything at ``path``, a link that leads nowhere included.
+
+    :raises SandboxError: it cannot be told.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
+    result = _run(run, guest_tree.presence_script(path), 64 * 1024)
+    if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
+        return False
+    _check(result, path, "look for", None)
+    return True
+
+
 def export_file(
     run: Run, path: str, dest: BinaryIO, *, max_bytes: int, slice_bytes: int, allowance: float
 ) -> int:
@@ -180,6 +215,8 @@ def export_file(
         frame = _frame(result, path, "export")
         if stamp is None:
             stamp, size = frame.stamp, guest.stamped_size(frame.stamp)
+            if size is not None:
+                announce(dest, size)
         if frame.end_stamp != stamp:
             now = guest.stamped_size(frame.end_stamp)
             if now is not None and now > limit:

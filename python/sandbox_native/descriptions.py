@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sandbox_native.contract import SandboxSpec
+from sandbox_native.export_plan import Entry, Kind
 
 RUN_COMMAND = "run_command"
 READ_FILE = "read_file"
@@ -141,12 +142,23 @@ def _clock(remaining: float | None) -> str:
     return f"About {minutes} {unit} of its lifetime remained when this run began."
 
 
-def exports_note(paths: Iterable[str]) -> str:
-    """Which files are kept; empty when none is promised."""
-    listed = ", ".join(paths)
+def exports_note(entries: Iterable[Entry], *, attached: bool = False) -> str:
+    """Which files are kept; empty when none is promised.
+
+    :param attached: whether the sandbox is another task's, and stays.
+    """
+    listed = ", ".join(_promised(entry) for entry in entries)
     if not listed:
         return ""
+    fate = "" if attached else ", and it is deleted with everything else in it"
     return (
-        " When you are done, these files are copied out of the sandbox, and it is deleted with everything "
-        f"else in it: {listed}. Your results have to be in them by then."
+        f" When you are done, these files are copied out of the sandbox{fate}: {listed}. Your results "
+        "have to be in them by then."
     )
+
+
+def _promised(entry: Entry) -> str:
+    what = {Kind.FILE: "", Kind.DIRECTORY: "all the files in it", Kind.GLOB: "every file that matches"}
+    remarks = [what[entry.kind], "" if entry.required else "if there is one"]
+    shown = ", ".join(remark for remark in remarks if remark)
+    return f"{entry.path} ({shown})" if shown else entry.path

@@ -15,6 +15,7 @@ from typing import Any
 _WRAPPERS = {
     ("airflow.sdk.io.path", "_TrackingFileWrapper"): "_obj",
     ("fsspec.implementations.local", "LocalFileOpener"): "f",
+    ("sandbox_native.watching", "Watched"): "stream",
 }
 
 
@@ -37,13 +38,27 @@ def descriptor_of(dest: Any) -> int | None:
 
     :raises OSError: flushing failed.
     """
+    descriptor = regular_file_under(dest)
+    if descriptor is not None:
+        dest.flush()
+    return descriptor
+
+
+def regular_file_under(dest: Any) -> int | None:
+    """The descriptor that :func:`descriptor_of` gives, with nothing flushed: only to look at the file."""
     *_, bottom = layers(dest)
     raw = bottom.raw if type(bottom) in (io.BufferedWriter, io.BufferedRandom) else bottom
     if type(raw) is not io.FileIO or not raw.writable():
         return None
-    dest.flush()
     descriptor = raw.fileno()
     return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def announce(dest: Any, size: int) -> None:
+    """Tell ``dest``, if it wants to know, how many bytes are to come; for a display of progress."""
+    tell = getattr(dest, "announce", None)
+    if tell is not None:
+        tell(size)
 
 
 def write_all(dest: Any, data: bytes | bytearray | memoryview) -> None:

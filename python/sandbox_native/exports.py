@@ -9,19 +9,43 @@ cancel or an interrupt, leaves every destination as it was and no staging key.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from sandbox_native import calls
 from sandbox_native.contract import SandboxTerminalError
+from sandbox_native.export_plan import Entry, Kind
+from sandbox_native.manifest import ExportedFile
 from sandbox_native.output import format_size
 from sandbox_native.storage import LocalSlot, Slot, StagingLeft, StoreSlot
+from sandbox_native.watching import Hashed, Progress, ProgressLog, Watched
 
 Resolve = Callable[[str], Any]
 """From a URL to the ``UPath`` or ``ObjectStoragePath`` of it."""
-Copy = Callable[[str, BinaryIO], int]
-"""Copies the file of a sandbox path to a stream and returns the bytes written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One file to be made.
+
+    :param path: what it is made of, as messages, log lines and the manifest name it.
+    :param destination: the URL it gets, or with ``below`` the one of the folder it goes into, with its slash.
+    :param write: writes it to a stream and returns the bytes written.
+    :param max_bytes: the most that ``write`` writes; its size, where that is known.
+    :param below: its path in that folder.
+    """
+
+    path: str
+    destination: str
+    write: Callable[[BinaryIO], int]
+    max_bytes: int
+    below: str = ""
+
+    @property
+    def url(self) -> str:
+        return self.destination + self.below
 
 
 def sentence(error: BaseException) -> str:
@@ -29,18 +53,25 @@ def sentence(error: BaseException) -> str:
     return f"{(str(error) or type(error).__name__).rstrip('.')}."
 
 
-def resolve_slot(destination: str, resolve: Resolve) -> Slot:
+def resolve_slot(destination: str, resolve: Resolve, below: str = "") -> Slot:
     """Find the store of a destination.
 
+    :param below: the path of a file in the folder that ``destination`` then is. It is taken as it is; in a
+        URL some of its characters would mean something.
     :raises Exception: the store's package, its connection or its options are missing or wrong.
     """
     from fsspec.implementations.local import LocalFileSystem
 
     target = resolve(destination)
     fs = target.fs
+    label = destination + below if below else str(target)
     if type(fs) is LocalFileSystem:
-        return LocalSlot(_local_path(destination, target.path), str(target))
-    return StoreSlot(fs, target.path, str(target), account=getattr(target, "conn_id", None))
+        return LocalSlot(_below(_local_path(destination, target.path), below), label)
+    return StoreSlot(fs, _below(target.path, below), label, account=getattr(target, "conn_id", None))
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if name else folder
 
 
 def _local_path(destination: str, resolved: str) -> str:
@@ -49,47 +80,65 @@ def _local_path(destination: str, resolved: str) -> str:
     return resolved if path.startswith("/") else path
 
 
-def check(exports: Mapping[str, object], resolve: Resolve) -> None:
+def check(entries: Iterable[Entry], resolve: Resolve) -> None:
     """Refuse destinations nothing can be published at, before the model has spent anything.
 
     They are templated, so what is here may be what an empty variable rendered to.
 
-    :param exports: sandbox path to destination URL.
     :raises SandboxTerminalError: a destination is not a URL, cannot be resolved, is the root of a bucket, an
         existing directory or a special file, or is named twice.
     """
     seen: dict[tuple[object, ...], str] = {}
-    for path, destination in exports.items():
+    for entry in entries:
+        destination = entry.destination
         if not isinstance(destination, str) or "://" not in destination:
             raise SandboxTerminalError(
-                f"exports[{path!r}] rendered to {destination!r}, which is not a storage URL like "
+                f"{entry.argument} rendered to {destination!r}, which is not a storage URL like "
                 "s3://bucket/key or file:///path. Look at the template and at the value it takes."
             )
-        slot = _checked_slot(path, destination, resolve)
+        slot = _checked_slot(entry, destination, resolve)
+        if slot is None:
+            continue
         if slot.identity in seen:
             raise SandboxTerminalError(
-                f"exports[{path!r}] and exports[{seen[slot.identity]!r}] both go to {destination!r}: one of "
+                f"{entry.argument} and {seen[slot.identity]} both go to {destination!r}: one of "
                 "the files would be lost. Give each a destination of its own."
             )
-        seen[slot.identity] = path
+        seen[slot.identity] = entry.argument
 
 
-def _checked_slot(path: str, destination: str, resolve: Resolve) -> Slot:
+def _checked_slot(entry: Entry, destination: str, resolve: Resolve) -> Slot | None:
+    """The slot of a destination that is one file; None where it is the folder of several."""
+    slot: Slot | None = None
+    problem: str | None = None
     try:
-        if destination.endswith("/"):
-            problem: str | None = "it ends in a slash, which names a folder"
-        elif "\0" in destination:
+        if "\0" in destination:
             problem = "it has a NUL character in it"
+        elif entry.into_folder:
+            # What a file in it could not be made at is no folder for any.
+            problem = resolve_slot(destination, resolve, ".sandbox-native").problem()
+        elif destination.endswith("/"):
+            problem = "it ends in a slash, which names a folder"
         else:
             slot = resolve_slot(destination, resolve)
             problem = slot.problem()
     except Exception as e:
-        raise SandboxTerminalError(f"exports[{path!r}] cannot go to {destination!r}: {sentence(e)}") from e
+        raise SandboxTerminalError(f"{entry.argument} cannot go to {destination!r}: {sentence(e)}") from e
     if problem is not None:
+        hint = "" if entry.into_folder else " Name the object or file itself."
         raise SandboxTerminalError(
-            f"exports[{path!r}] cannot go to {destination!r}: {problem}. Name the object or file itself."
+            f"{entry.argument} cannot go to {destination!r}: {problem}.{hint}{_glob_hint(entry)}"
         )
     return slot
+
+
+def _glob_hint(entry: Entry) -> str:
+    if entry.kind is not Kind.FILE or not str(entry.destination).endswith("/"):
+        return ""
+    return (
+        " Several files go into a folder where the path is that of a directory, with a slash at its end, or "
+        'the options say that it is a pattern: {"to": ..., "glob": True}.'
+    )
 
 
 @dataclass(frozen=True)
@@ -108,47 +157,59 @@ class Export:
 
     def __init__(
         self,
-        exports: Mapping[str, str],
+        items: Sequence[Item],
         *,
         source: Source,
         resolve: Resolve,
-        copy: Copy,
-        max_bytes: int,
         log: logging.Logger,
+        checksum: bool = False,
+        verify: Callable[[], None] | None = None,
         on_published: Callable[[str], None] | None = None,
+        progress: Progress | None = None,
+        records: list[ExportedFile] | None = None,
     ) -> None:
         """
-        :param exports: sandbox path to destination URL, in the order to go by.
+        :param items: what to make, in the order to go by.
         :param source: whose files they are.
         :param resolve: gives the path object of a URL.
-        :param copy: copies one file out of the sandbox.
-        :param max_bytes: the most that ``copy`` writes for one file.
         :param log: where progress and leftovers are logged.
-        :param on_published: told each destination once it is in place.
+        :param checksum: make a sha256 of each file as it is copied.
+        :param verify: called when all are copied and none is published; what it raises ends the export.
+        :param on_published: told each destination once all that goes there is in place.
+        :param progress: looks at the copies under way.
+        :param records: gets a record of each file once it is copied.
         """
-        self._exports = exports
+        self._items = items
         self._source = source
         self._resolve = resolve
-        self._copy = copy
-        self._max_bytes = max_bytes
         self._log = log
+        self._watch = Hashed if checksum else Watched
+        self._verify = verify
         self._on_published = on_published
+        self._progress: Progress = progress or ProgressLog(log)
         self._slots: list[Slot] = []
+        self._places: dict[tuple[object, ...], Item] = {}
         # Published, but the staging key could not be deleted: why.
         self._stuck: dict[Slot, str] = {}
+        self._records = [] if records is None else records
 
-    def run(self) -> None:
+    def run(self) -> list[ExportedFile]:
         """Copy and publish all files, on a thread that no signal handler can raise in.
 
+        :return: a record of each file, in the order of the items.
         :raises SandboxTerminalError: a file could not be copied or published; names what is in place and
             what was left behind. A ``BaseException`` of another kind comes out as it is, with that as notes.
         """
         calls.run_sync(self._run)
+        return self._records
 
     def _run(self) -> None:
         try:
-            for path, destination in self._exports.items():
-                self._stage(path, destination)
+            with self._progress:
+                for item in self._items:
+                    self._stage(item)
+            if self._verify is not None:
+                self._verify()
             self._publish_all()
         except BaseException as e:
             # Not to be cut short by the cancel that may have brought us here.
@@ -156,21 +217,28 @@ class Export:
                 self._give_up(e)
             raise
 
-    def _stage(self, path: str, destination: str) -> None:
+    def _stage(self, item: Item) -> None:
+        began = time.monotonic()
         try:
-            slot = resolve_slot(destination, self._resolve)
+            slot = resolve_slot(item.destination, self._resolve, item.below)
+            # Those that are known beforehand were looked at before the run; a folder's files are not.
+            other = self._places.setdefault(slot.identity, item)
+            if other is not item:
+                raise SandboxTerminalError(f"{other.path!r} goes there, too, and one of them would be lost")
             self._slots.append(slot)
-            size = self._fill(slot, path)
+            size, checksum = self._fill(slot, item)
         except Exception as e:
-            raise _terminal(
-                f"Could not export {path!r} from {self._source} to {destination}: {sentence(e)}", e
-            ) from e
-        self._log.info("Exported %s from sandbox %s (%s)", path, self._source.sandbox, format_size(size))
+            raise could_not_export(item.path, item.url, self._source, e) from e
+        seconds = round(time.monotonic() - began, 3)
+        self._records.append(ExportedFile(item.path, slot.label, size, seconds, checksum))
+        self._log.info("Exported %s from sandbox %s (%s)", item.path, self._source.sandbox, format_size(size))
 
-    def _fill(self, slot: Slot, path: str) -> int:
-        stream = slot.open(self._max_bytes)
+    def _fill(self, slot: Slot, item: Item) -> tuple[int, str | None]:
+        stream = slot.open(item.max_bytes)
         try:
-            size = self._copy(path, stream)
+            watched = self._watch(stream)
+            with self._progress.on(item.path, watched):
+                size = item.write(cast(BinaryIO, watched))
             calls.check_cancelled()
             slot.seal(stream, size)
         except BaseException as e:
@@ -180,7 +248,7 @@ class Export:
                 except BaseException as again:
                     e.add_note(f"Giving up the upload to {slot.staging} failed, too: {sentence(again)}")
             raise
-        return size
+        return size, watched.sha256
 
     def _publish_all(self) -> None:
         """The last moment to stop is before the first file: from then on finishing leaves less behind."""
@@ -189,7 +257,8 @@ class Export:
             problem = slot.problem()
             if problem is not None:
                 raise SandboxTerminalError(f"Could not move the export into {slot.label}: {problem}.")
-        for slot in self._slots:
+        last = {item.destination: slot for item, slot in zip(self._items, self._slots, strict=True)}
+        for item, slot in zip(self._items, self._slots, strict=True):
             try:
                 slot.publish()
             except StagingLeft as e:
@@ -198,8 +267,8 @@ class Export:
             except Exception as e:
                 raise _terminal(f"Could not move the export into {slot.label}: {sentence(e)}", e) from e
             self._log.info("Published %s", slot.label)
-            if self._on_published is not None:
-                self._on_published(slot.label)
+            if self._on_published is not None and last[item.destination] is slot:
+                self._on_published(item.destination if item.below else slot.label)
         if self._stuck:
             raise SandboxTerminalError(
                 "Every exported file is complete and in place, but not every staging key could be deleted: "
@@ -212,7 +281,7 @@ class Export:
             if slot not in self._stuck:
                 self._remove(slot, error)
         done = [slot.label for slot in self._slots if slot.in_place]
-        facts = _facts("Already in place", done if len(done) < len(self._exports) else ())
+        facts = _facts("Already in place", done if len(done) < len(self._items) else ())
         facts += _facts(
             "Left behind, to delete by hand", [slot.staging for slot in self._slots if slot.staging]
         )
@@ -229,6 +298,11 @@ class Export:
         except BaseException as e:
             self._log.warning("Could not remove %s after a failed export", slot.staging, exc_info=True)
             error.add_note(f"Removing {slot.staging} failed, too: {sentence(e)}")
+
+
+def could_not_export(path: str, url: str, source: Source, error: BaseException) -> SandboxTerminalError:
+    """What is raised where a file could not be copied because of ``error``."""
+    return _terminal(f"Could not export {path!r} from {source} to {url}: {sentence(error)}", error)
 
 
 def _terminal(message: str, cause: BaseException) -> SandboxTerminalError:

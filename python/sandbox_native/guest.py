@@ -97,12 +97,13 @@ def output_cap(data_bytes: int) -> int:
 # ---- scripts -----------------------------------------------------------------------------------------
 
 
-def _script(path: str, *parts: str) -> str:
+def script(path: str, *parts: str) -> str:
+    """A script of these parts, with the path in ``$f``."""
     # C: messages in English, names and patterns as bytes.
     return "\n".join(["LC_ALL=C; export LC_ALL", f"f={shlex.quote(operand(path))}", *parts, ""])
 
 
-_ENCODER = f"""\
+ENCODER = f"""\
 if command -v base64 >/dev/null 2>&1; then e=base64
 elif command -v od >/dev/null 2>&1; then e='od -An -v -tx1'
 else echo 'base64 or od' >&2; exit {Status.NO_TOOL}; fi"""
@@ -119,7 +120,7 @@ if [ -f "$f" ] && [ "${{n:-0}}" -gt {min(max_bytes, _SHELL_MAX)} ]; then
 printf '\\n{BEGIN} none %s\\n' "$s"; exit {Status.TOO_LARGE}; fi"""
 
 
-def _framed(producer: str, end_stamp: str = ":") -> str:
+def framed(producer: str, end_stamp: str = ":") -> str:
     """Send what ``producer`` prints in a frame that starts with ``$s``; leave with FAILED if it failed."""
     return f"""\
 {{ printf '\\n{BEGIN} %s %s\\n' "${{e%% *}}" "$s"
@@ -135,17 +136,17 @@ echo
 
 def read_script(path: str, max_bytes: int) -> str:
     """Send the first ``max_bytes + 1`` bytes of a file or character device, in a frame."""
-    return _script(
+    return script(
         path,
         f"""\
 [ -d "$f" ] && exit {Status.DIRECTORY}
 [ -e "$f" ] || exit {Status.MISSING}
 if [ -p "$f" ] || [ -S "$f" ]; then exit {Status.NOT_REGULAR}; fi
 [ -r "$f" ] || exit {Status.UNREADABLE}""",
-        _ENCODER,
+        ENCODER,
         's=$(stat -Lc %s "$f" 2>/dev/null) || s=0',
         _refuse_above(max_bytes),
-        _framed(f'head -c {min(max_bytes, _SHELL_MAX) + 1} <"$f"'),
+        framed(f'head -c {min(max_bytes, _SHELL_MAX) + 1} <"$f"'),
     )
 
 
@@ -161,17 +162,17 @@ def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
         "2>/dev/null ||\n"
         f'tail -c +{offset + 1} "$f" | head -c {length}; }}'
     )
-    return _script(
+    return script(
         path,
         f"""\
 [ -d "$f" ] && exit {Status.DIRECTORY}
 [ -e "$f" ] || exit {Status.MISSING}
 [ -f "$f" ] || exit {Status.NOT_REGULAR}
 [ -r "$f" ] || exit {Status.UNREADABLE}""",
-        _ENCODER,
+        ENCODER,
         _STAMP,
         *([f"s=$(stamp) || exit {Status.MISSING}", _refuse_above(max_bytes)] if offset == 0 else ["s=-"]),
-        _framed(producer, "stamp"),
+        framed(producer, "stamp"),
     )
 
 
@@ -218,14 +219,14 @@ def list_script(path: str) -> str:
 for n in * .[!.]* ..?*; do
 if [ -d "$n" ]; then printf 'd%s\\000' "$n"
 elif [ -e "$n" ] || [ -L "$n" ]; then printf 'f%s\\000' "$n"; fi; done"""
-    return _script(
+    return script(
         path,
         f"""\
 if [ ! -d "$f" ]; then [ -e "$f" ] || exit {Status.MISSING}; exit {Status.NOT_DIRECTORY}; fi
 cd -P "$f" 2>/dev/null && [ -r . ] || exit {Status.UNREADABLE}""",
-        _ENCODER,
+        ENCODER,
         "s=-",
-        _framed(entries),
+        framed(entries),
     )
 
 
@@ -306,7 +307,7 @@ def write_script(path: str, token: str, part: bytes, *, first: bool, escaped: bo
         append = _APPEND_ESCAPED.format(payload=shlex.quote(_octal(part)))
     else:
         append = _APPEND.format(payload=shlex.quote(encode(part)))
-    return _script(
+    return script(
         path,
         *([] if escaped else [_NEEDS_BASE64]),
         _RESOLVE,
@@ -351,7 +352,7 @@ exit 1
 
 def discard_script(path: str, token: str) -> str:
     """Remove what :func:`write_script` has left of a write that will not be finished."""
-    return _script(path, _RESOLVE, _PARTIAL.format(token=token), "fail 0")
+    return script(path, _RESOLVE, _PARTIAL.format(token=token), "fail 0")
 
 
 def _octal(part: bytes) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from fsspec.spec import AbstractBufferedFile
 
 from sandbox_native import calls, storage
 from sandbox_native.contract import SandboxError, SandboxTerminalError
-from sandbox_native.exports import Export, Source
+from sandbox_native.exports import Export, Item, Source
 
 log = logging.getLogger("exports")
 
@@ -115,6 +116,10 @@ BEFORE = {"bucket/two": b"as it was"}
 URLS = {name: f"faulty://bucket/{name}" for name in CONTENT}
 
 
+def items(urls: dict[str, str], copy: Callable[[str, BinaryIO], int]) -> list[Item]:
+    return [Item(path, url, functools.partial(copy, path), 1000) for path, url in urls.items()]
+
+
 def export(store: Store, **options: Any) -> Export:
     def copy(path: str, dest: BinaryIO) -> int:
         store.reach("read", path)
@@ -124,11 +129,9 @@ def export(store: Store, **options: Any) -> Export:
         return len(CONTENT[path])
 
     return Export(
-        URLS,
+        items(URLS, copy),
         source=Source("box-1", "mem"),
         resolve=lambda url: Target(store, url),
-        copy=copy,
-        max_bytes=1000,
         log=log,
         **options,
     )
@@ -317,11 +320,9 @@ def local(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
 
     def run() -> None:
         Export(
-            urls,
+            items(urls, lambda path, dest: dest.write(CONTENT[path])),
             source=Source("box-1", "mem"),
             resolve=UPath,
-            copy=lambda path, dest: dest.write(CONTENT[path]),
-            max_bytes=1000,
             log=log,
         ).run()
 
@@ -380,11 +381,9 @@ def test_local_a_copy_that_fails_midway(tmp_path: Path, kind: type[BaseException
 
     with pytest.raises(BaseException, match="injected"):
         Export(
-            {"one": f"file://{tmp_path}/one"},
+            items({"one": f"file://{tmp_path}/one"}, copy),
             source=Source("box-1", "mem"),
             resolve=UPath,
-            copy=copy,
-            max_bytes=1000,
             log=log,
         ).run()
     assert listing(tmp_path) == {"one": b"as it was"}
@@ -400,11 +399,9 @@ def test_local_a_size_that_does_not_fit_what_arrived(tmp_path: Path, claimed: in
 
     with pytest.raises(SandboxTerminalError, match="4 bytes arrived"):
         Export(
-            {"one": f"file://{tmp_path}/one"},
+            items({"one": f"file://{tmp_path}/one"}, copy),
             source=Source("box-1", "mem"),
             resolve=UPath,
-            copy=copy,
-            max_bytes=1000,
             log=log,
         ).run()
     assert listing(tmp_path) == {}
@@ -418,11 +415,9 @@ def test_memory_a_failure_at_every_operation(monkeypatch: pytest.MonkeyPatch) ->
 
     def run(copy: Any) -> None:
         Export(
-            {"one": "memory://faults/one", "two": "memory://faults/two"},
+            items({"one": "memory://faults/one", "two": "memory://faults/two"}, copy),
             source=Source("box-1", "mem"),
             resolve=UPath,
-            copy=copy,
-            max_bytes=1000,
             log=log,
         ).run()
 

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     line = command[0] if len(command) == 1 else shlex.join(command)
     try:
         # Only the one who exports pays for what exports load.
-        destinations = _exports().checked(options.export) if options.export else {}
+        destinations = _exports().checked(options.export) if options.export else []
         contents = [(path, local_file(local)) for local, path in options.put]
         backend = registry.backend(options.backend)
         with signals_raise(), sandbox_of(backend, options) as sandbox:
