@@ -144,6 +144,7 @@ def test_what_is_still_inherited_from_the_providers_toolset() -> None:
         "_command_timeout",
         "_describe_attached",
         "_describe_network",
+        "_export",
         "_export_failed",
         "_identity",
         "_list_directory",

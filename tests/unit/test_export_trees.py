@@ -237,7 +237,7 @@ def test_an_unreadable_directory_is_named(tmp_path: Path, memory: Any) -> None:
     nobody = 65534 if os.geteuid() == 0 else None
     for parent in (tmp_path, *tmp_path.parents):
         if parent.stat().st_uid == os.geteuid():
-            parent.chmod(parent.stat().st_mode | 0o001)
+            parent.chmod(parent.stat().st_mode | 0o011)
     for name in guests.NAMES:
         root = tmp_path / name
         (root / "out" / "shut").mkdir(parents=True)
