@@ -160,7 +160,7 @@ def test_only_routes_can_be_asked_by_netlink(box: Sandbox, protocol: int) -> Non
     "expression",
     [
         f"call({261 if ARM else 302}, 0, 7, 0, 0)",  # prlimit64, reading the own limit
-        f"call({140 if ARM else 141}, 0, 0, 5)",  # setpriority of the own process
+        f"call({140 if ARM else 141}, 0, 0, 19)",  # setpriority of the own process
         "socket.socket(socket.AF_INET) and socket.socket(socket.AF_INET6) and 'done'",
         "socket.socket(socket.AF_UNIX) and 'done'",
         "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) and 'done'",
