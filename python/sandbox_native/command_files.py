@@ -124,22 +124,31 @@ def _discard(run: Run, path: str, token: str) -> None:
         run(guest.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
 
 
-def list_directory(run: Run, path: str) -> list[tuple[str, bool]]:
+def list_directory(run: Run, path: str, *, part_bytes: int | None = None) -> list[tuple[str, bool]]:
     """Each entry of a directory with whether it is a directory; a link counts as what it leads to.
 
     Bytes of a name that are not UTF-8 come as U+FFFD.
 
+    :param part_bytes: bytes of names to ask for by one command, where ``run`` cannot bring
+        :data:`LISTING_MAX_BYTES` of them at once.
     :raises SandboxError: it cannot be listed, or the names take more than :data:`LISTING_MAX_BYTES`.
     :raises SandboxTerminalError: the sandbox ended.
     """
-    result = _run(run, guest.list_script(path), guest.output_cap(LISTING_MAX_BYTES))
-    check_result(result, path, "list", None)
-    if result.stdout_truncated:
-        raise SandboxError(
-            f"Could not list {path!r}: the names take more than {LISTING_MAX_BYTES} bytes. "
-            "Ask for a part of them with a command, such as ls piped into head."
-        )
-    records = _frame(result, path, "list").data.split(b"\0")
+    names = b""
+    while True:
+        script = guest.list_script(path, offset=len(names), length=part_bytes)
+        result = _run(run, script, guest.output_cap(part_bytes or LISTING_MAX_BYTES))
+        check_result(result, path, "list", None)
+        if (part_bytes is None and result.stdout_truncated) or len(names) > LISTING_MAX_BYTES:
+            raise SandboxError(
+                f"Could not list {path!r}: the names take more than {LISTING_MAX_BYTES} bytes. "
+                "Ask for a part of them with a command, such as ls piped into head."
+            )
+        part = _frame(result, path, "list").data
+        names += part
+        if part_bytes is None or len(part) < part_bytes:
+            break
+    records = names.split(b"\0")
     return [(record[1:].decode("utf-8", "replace"), record[:1] == b"d") for record in records if record]
 
 
@@ -157,7 +166,7 @@ def list_tree(run: Run, path: str, *, max_depth: int | None = None) -> list[gues
     result = _run(run, script, guest.output_cap(LISTING_MAX_BYTES + 1))
     if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
         return None
-    _check(result, path, "list", None)
+    check_result(result, path, "list", None)
     data = _frame(result, path, "list").data
     try:
         return guest_tree.parse(data, max_bytes=LISTING_MAX_BYTES)
@@ -174,7 +183,7 @@ def is_there(run: Run, path: str) -> bool:
     result = _run(run, guest_tree.presence_script(path), 64 * 1024)
     if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
         return False
-    _check(result, path, "look for", None)
+    check_result(result, path, "look for", None)
     return True
 
 
@@ -236,6 +245,19 @@ def export_file(
             return written
         # Not to be held while the next slice comes.
         del result, frame
+
+
+def look_at(run: Run, path: str, max_bytes: int) -> guest.Frame:
+    """What a regular file is, for an export that brings its content another way.
+
+    :return: its stamp, and as data its absolute path.
+    :raises SandboxFileTooLargeError: it is larger than ``max_bytes``.
+    :raises SandboxError: it is no regular file, or cannot be read.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
+    result = _run(run, guest.file_script(path, max_bytes), 64 * 1024)
+    check_result(result, path, "export", max_bytes)
+    return _frame(result, path, "export")
 
 
 # ---- results -----------------------------------------------------------------------------------------

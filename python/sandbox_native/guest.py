@@ -185,7 +185,7 @@ def stream_script(path: str, max_bytes: int) -> str:
 
     For a channel that carries any byte and keeps the two streams apart.
     """
-    return _script(
+    return script(
         path,
         f"""\
 [ -d "$f" ] && exit {Status.DIRECTORY}
@@ -210,15 +210,37 @@ def streamed_stamps(stderr: str) -> list[str]:
     return [line[len(STREAM_SIZE) :] for line in lines if line.startswith(STREAM_SIZE)]
 
 
-def list_script(path: str) -> str:
+def file_script(path: str, max_bytes: int) -> str:
+    """Send the stamp of a regular file, and its absolute path in a frame."""
+    return script(
+        path,
+        f"""\
+[ -d "$f" ] && exit {Status.DIRECTORY}
+[ -e "$f" ] || exit {Status.MISSING}
+[ -f "$f" ] || exit {Status.NOT_REGULAR}
+[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        ENCODER,
+        _STAMP,
+        f"s=$(stamp) || exit {Status.MISSING}",
+        _refuse_above(max_bytes),
+        framed('case $f in /*) printf %s "$f" ;; *) printf %s "${PWD%/}/${f#./}" ;; esac'),
+    )
+
+
+def list_script(path: str, *, offset: int = 0, length: int | None = None) -> str:
     """Send a directory's entries in a frame: for each ``d`` or ``f``, the name, NUL.
 
     A link counts as what it leads to. The shell alone does it, so that no tool has to agree on NUL.
+
+    :param offset: bytes of that to leave out, where ``length`` is given.
+    :param length: how many bytes to send; None for all.
     """
     entries = """\
 for n in * .[!.]* ..?*; do
 if [ -d "$n" ]; then printf 'd%s\\000' "$n"
 elif [ -e "$n" ] || [ -L "$n" ]; then printf 'f%s\\000' "$n"; fi; done"""
+    if length is not None:
+        entries = f"{{ {entries}\n}} 2>/dev/null | tail -c +{offset + 1} | head -c {length}"
     return script(
         path,
         f"""\
@@ -320,7 +342,7 @@ def write_script(path: str, token: str, part: bytes, *, first: bool, escaped: bo
 
 def store_script(path: str, token: str, total: int) -> str:
     """Replace or create a file by the ``total`` bytes that come on standard input."""
-    return _script(
+    return script(
         path,
         _RESOLVE,
         _PARTIAL.format(token=token),

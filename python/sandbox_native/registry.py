@@ -13,6 +13,7 @@ from sandbox_native.contract import SandboxBackend
 
 # Name -> module and class.
 _BACKENDS = {
+    "islo": ("sandbox_native.backends.islo", "IsloSandboxBackend"),
     "local": ("sandbox_native.backends.local", "LocalSandboxBackend"),
     "sbx": ("sandbox_native.backends.sbx", "SbxSandboxBackend"),
 }

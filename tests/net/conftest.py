@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from islo_fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)
 from sandbox_native.http import Client
 from scripted import Script, Server
 from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server  # noqa: F401 (fixtures)
