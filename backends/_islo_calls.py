@@ -8,7 +8,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from sandbox_native import calls
 from sandbox_native.backends import _islo_token as tokens
@@ -36,7 +36,9 @@ LATER = frozenset({408, 409, 425, 429, *range(500, 600)})
 OVERLOADED = frozenset({408, 425, 429, *range(502, 600)})
 """The same where 409 and 500 are answers to what was asked."""
 # Failures that say something about this side or the answer, and not about the moment.
-_LASTING = frozenset({"library", "forked", "too_large", "head_too_large", "encoding", "source", "length", "range"})
+_LASTING = frozenset(
+    {"library", "forked", "too_large", "head_too_large", "encoding", "source", "length", "range"}
+)
 
 
 class CallError(Exception):
@@ -212,44 +214,41 @@ class Api:
 
     def _token(self, deadline: float) -> str:
         try:
-            return tokens.session(self._account).token(self._exchange, deadline=deadline)
+            token: str = tokens.session(self._account).token(self._exchange, deadline=deadline)
+            return token
         except calls.CallCancelled:
             raise calls.CallCancelled("the call was cancelled before it was made") from None
         except TimeoutError:
-            raise CallError(
-                None, "no session token came in time", undelivered=True, transient=True
-            ) from None
+            raise CallError(None, "no session token came in time", undelivered=True, transient=True) from None
+        except CallError as e:
+            # The call that needs the token was never made.
+            e.undelivered = True
+            raise
 
     def _exchange(self) -> tuple[str, float]:
         body = json.dumps({"access_key": self._account.key}, separators=(",", ":"))
-        try:
-            with _failures():
-                answer = self._http.request(
-                    "POST",
-                    f"{self._account.control}/auth/token",
-                    deadline=time.monotonic() + TOKEN_TIMEOUT,
-                    headers=(("Content-Type", "application/json"),),
-                    body=body.encode("ascii"),
-                    cancel_fd=calls.cancel_fd(),
-                    idempotent=True,
-                    max_body=1024 * 1024,
-                )
-        except CallError as e:
-            # The call that needed the token was never made.
-            e.undelivered = True
-            raise
+        with _failures():
+            answer = self._http.request(
+                "POST",
+                f"{self._account.control}/auth/token",
+                deadline=time.monotonic() + TOKEN_TIMEOUT,
+                headers=(("Content-Type", "application/json"),),
+                body=body.encode("ascii"),
+                cancel_fd=calls.cancel_fd(),
+                idempotent=True,
+                max_body=1024 * 1024,
+            )
         if not answer.ok:
-            again = answer.status in LATER
             raise CallError(
                 answer.status,
                 retry_after=retry_after(answer),
-                undelivered=again,
-                transient=again,
+                transient=answer.status in LATER,
                 key_refused=answer.status in (401, 403),
             )
         try:
-            return tokens.parse(answer.json())
-        except ValueError:
+            parsed: tuple[str, float] = tokens.parse(answer.json())
+            return parsed
+        except (ValueError, RecursionError):
             raise CallError(None, "the answer to ISLO_API_KEY has no usable session token") from None
 
     def _error(self, answer: Answer, token: str) -> CallError:
@@ -382,14 +381,12 @@ def fields(answer: Answer, operation: str) -> dict[str, Any]:
             return body
     except (ValueError, RecursionError):
         pass
-    unusable(operation)
+    raise unusable(operation)
 
 
-def unusable(operation: str) -> NoReturn:
-    """
-    :raises SandboxTerminalError: the service's answer makes no sense.
-    """
-    raise SandboxTerminalError(f"Islo could not {operation}: its answer is not what was asked for.")
+def unusable(operation: str) -> SandboxTerminalError:
+    """The error of an answer that makes no sense."""
+    return SandboxTerminalError(f"Islo could not {operation}: its answer is not what was asked for.")
 
 
 def well_formed(text: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command on Islo: the script around it, its start, the polls, and what its streams say.
 
-The service keeps the last MiB of each stream as text. The script keeps the whole output in the sandbox and sends
-the last bytes of it, one more than is wanted, so that more than is wanted came says that there was more. Bytes
+The service keeps the last MiB of each stream as text. The script keeps the whole output in the sandbox and
+sends the last bytes of it, one more than is wanted: where more than is wanted comes, there was more. Bytes
 that are no UTF-8 become longer on their way, which looks the same: the script therefore ends a stream that is
 whole and could look cut with the word it is called by.
 """
@@ -36,8 +36,8 @@ _POLL = "poll a sandbox command"
 # The states of a command that goes on, as far as they are known. An unknown one is an end: it is shown, where
 # waiting for it could be waiting for good.
 _GOES_ON = frozenset({"pending", "queued", "starting", "running"})
-# Seconds below which no request is cut short because the command's time is: the first one after a pause wakes
-# the sandbox. And the most that is waited for one poll, which may have been lost.
+# Seconds below which no request is cut short because the command's time is: the first one after a pause
+# wakes the sandbox. And the most that is waited for one poll, which may have been lost.
 _LEAST_REQUEST = 5.0
 _LONGEST_REQUEST = 30.0
 _START_DELAY = 1.0
@@ -47,8 +47,8 @@ _LONGEST_POLL = 2.0
 _POLL_GROWTH = 1.4
 
 # $0: the mark of a whole stream. $1: the command. $2: how many bytes of each stream to send.
-# Foreground only: nothing waits for the end of the streams, which a background process may hold open. No login
-# shell, since a profile would change the environment. The two files are gone before the script ends.
+# Foreground only: nothing waits for the end of the streams, which a background process may hold open. No
+# login shell, since a profile would change the environment. The two files are gone before the script ends.
 WRAPPER = """\
 b=${TMPDIR:-/tmp}/airflow-sandbox-$$ d=$b n=0
 until mkdir -m 700 "$d" 2>/dev/null; do
@@ -124,7 +124,7 @@ def start(api: Api, sandbox: str, command: str, *, timeout: float, budget: int) 
     begun = time.monotonic()
     exec_id = fields(answer, _START).get("exec_id")
     if not isinstance(exec_id, str) or exec_id in ("", ".", ".."):
-        unusable(_START)
+        raise unusable(_START)
     return Started(sandbox, exec_id, mark, budget, begun + timeout)
 
 
@@ -175,7 +175,7 @@ def _poll(api: Api, path: str, started: Started) -> Outcome | None:
     status, exit_code = result.get("status"), result.get("exit_code")
     stdout, stderr = _text(result.get("stdout")), _text(result.get("stderr"))
     if not isinstance(status, str):
-        unusable(_POLL)
+        raise unusable(_POLL)
     if status in _GOES_ON:
         return None
     cut = result.get("truncated") is True
@@ -188,8 +188,9 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        unusable(_POLL)
-    return well_formed(value)
+        raise unusable(_POLL)
+    text: str = well_formed(value)
+    return text
 
 
 def _whole(value: Any) -> int | None:
@@ -201,7 +202,7 @@ def _whole(value: Any) -> int | None:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    unusable(_POLL)
+    raise unusable(_POLL)
 
 
 def bounded(text: str, budget: int, mark: str, service_cut: bool = False) -> tuple[str, bool]:

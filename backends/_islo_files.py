@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files on Islo: read, written and exported by the service's own calls, looked at by commands.
 
-The service answers 404 for a file that is missing and for a directory, 400 with a message for a path that is not
-absolute, and 500 without one for writing onto a directory or into a file system of the kernel. It answers the
-same when the sandbox is gone, so that is looked at before an error is the model's to mend.
+The service answers 404 for a file that is missing and for a directory, 400 with a message for a path that is
+not absolute, and 500 without one for writing onto a directory or into a file system of the kernel. It answers
+the same when the sandbox is gone, so that is looked at before an error is the model's to mend.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ Look = Callable[[str], None]
 """Looks whether a sandbox can serve; given the operation that failed, raises SandboxTerminalError if not."""
 
 
-def read(
-    api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, max_bytes: int
-) -> bytes:
+def read(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, max_bytes: int) -> bytes:
     """The content of a file of at most ``max_bytes``.
 
     :raises SandboxFileTooLargeError: it is larger.
@@ -83,9 +81,7 @@ def _size(run: command_files.Run, path: str, max_bytes: int) -> int | None:
     return guest.reported_size(result.stdout)
 
 
-def write(
-    api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, content: bytes
-) -> None:
+def write(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, content: bytes) -> None:
     """Make ``content`` the content of a file, and the directories above it that are missing.
 
     :raises SandboxError: it cannot be written.
@@ -99,17 +95,13 @@ def write(
             f"mkdir -p -- {shlex.quote(parent)}", timeout=OPERATION_TIMEOUT, max_output_bytes=64 * 1024
         )
         if made.exit_code:
-            raise SandboxError(
-                made.stderr.strip() or f"Could not create the parent directory for {path!r}."
-            )
+            raise SandboxError(made.stderr.strip() or f"Could not create the parent directory for {path!r}.")
     deadline = time.monotonic() + OPERATION_TIMEOUT
     part = Part("file", content, "upload")
     try:
         again(
             # Twice the same content is the same file.
-            lambda: api.call(
-                "POST", _files(sandbox, path), parts=[part], deadline=deadline, idempotent=True
-            ),
+            lambda: api.call("POST", _files(sandbox, path), parts=[part], deadline=deadline, idempotent=True),
             deadline=deadline,
             worth=worth_repeating(OVERLOADED | {409}),
         )
@@ -143,12 +135,13 @@ def export(
         answer = api.download(
             url, target, deadline=deadline, max_bytes=max_bytes, size=size, stall=OPERATION_TIMEOUT
         )
-        return answer.taken
+        taken: int = answer.taken
+        return taken
 
     def nothing_came(e: CallError) -> bool:
         return worth_repeating(OVERLOADED)(e) and (e.cause is None or not e.cause.received)
 
-    copied = size
+    copied: int = size
     try:
         copied = again(fetch, deadline=deadline, worth=nothing_came)
     except CallError as e:
@@ -167,9 +160,7 @@ def export(
     return copied
 
 
-def _after(
-    run: command_files.Run, path: str, stamp: str, size: int, copied: int, max_bytes: int
-) -> None:
+def _after(run: command_files.Run, path: str, stamp: str, size: int, copied: int, max_bytes: int) -> None:
     """Raise if the file is not what it was."""
     try:
         after = command_files.look_at(run, path, max_bytes).stamp
@@ -192,9 +183,7 @@ def _fail(e: CallError, look: Look, path: str, verb: str, hint: str = "") -> NoR
     """Raise what a failed transfer stands for."""
     status = e.status
     if verb == "read" and e.cause is not None and e.cause.status and e.cause.timed_out:
-        raise SandboxError(
-            f"Could not read {path!r}: it took longer than {OPERATION_TIMEOUT:g} s."
-        ) from e
+        raise SandboxError(f"Could not read {path!r}: it took longer than {OPERATION_TIMEOUT:g} s.") from e
     if status is None or status in _NOT_OF_THE_PATH or status > 500:
         raise e.terminal(f"{verb} a sandbox file") from e
     look(f"check a sandbox after a failed file {verb}")

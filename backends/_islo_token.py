@@ -2,7 +2,7 @@
 """The Islo account of the environment, and its session tokens.
 
 The API key goes to the control plane alone, which exchanges it for a token of some minutes. A process has one
-token for each key, whatever the number of backends and threads; it is exchanged by one of them while the others
+token for each key, whatever the number of backends and threads; one of them exchanges it while the others
 wait, some time before its end, and when the compute plane has refused it.
 """
 
@@ -67,7 +67,6 @@ def _base_url(variable: str, default: str) -> str:
     if not usable or "@" in host or any(not "!" <= c <= "~" or c in "?#\\" for c in rest):
         raise SandboxTerminalError(f"{variable} is not a URL of the form https://host[:port][/path].")
     return url.rstrip("/")
-
 
 
 class _Flight:
@@ -145,7 +144,7 @@ def parse(body: Any) -> tuple[str, float]:
         raise ValueError("no token")
     life = body.get("cookie_max_age")
     if isinstance(life, bool) or not isinstance(life, int | float) or not 0 <= life < 1e9:
-        # Of no use, so the default; where that is wrong, the service refuses the token and another is fetched.
+        # Of no use, so the default; where that is wrong, the service refuses the token.
         life = _TOKEN_LIFE
     return token, float(life)
 

@@ -53,8 +53,8 @@ class IsloSandboxBackend(SandboxBackend):
     Credentials are those of the worker's environment, read at the first use: ``ISLO_API_KEY``, and where they
     are set ``ISLO_BASE_URL`` and ``ISLO_COMPUTE_URL``.
 
-    File contents move through the service's own calls. Everything else is a command, so the image needs ``sh``
-    with ``mkdir``, ``rm``, ``tail`` and ``wc``; listings and exports ``base64`` or ``od``, and ``stat``. A
+    File contents move through the service's own calls. Everything else is a command, so the image needs
+    ``sh`` with ``mkdir``, ``rm``, ``tail`` and ``wc``; listings and exports ``base64`` or ``od``, ``stat``. A
     command's output is kept in the sandbox and its last bytes are sent.
 
     The service cannot stop a command. One whose time is up, or that is cancelled, is ended by deleting its
@@ -139,17 +139,18 @@ class IsloSandboxBackend(SandboxBackend):
                 worth=not_acted_upon,
             )
         except BaseException as e:
+            error = e.terminal(_CREATE) if isinstance(e, CallError) else e
             if arrived(e):
-                self._clean_up(asked, "A sandbox that was being made", e)
-            if isinstance(e, CallError):
-                raise e.terminal(_CREATE) from e
-            raise
-        made = asked
+                self._clean_up(asked, "A sandbox that was being made", error)
+            if error is e:
+                raise
+            raise error from e
+        made: str = asked
         try:
             info = fields(answer, _CREATE)
             name = info.get("name")
             if not isinstance(name, str) or name in ("", ".", ".."):
-                unusable(_CREATE)
+                raise unusable(_CREATE)
             made = name
             self._check_usable(info, name)
         except SandboxTerminalError as e:
@@ -300,7 +301,8 @@ class IsloSandboxBackend(SandboxBackend):
         """
         positive_finite(max_bytes, "max_bytes")
         run, look = self._helper(sandbox, f"sizing {path!r}"), self._look(sandbox)
-        return files.read(self._api(), run, look, sandbox, path, int(max_bytes))
+        content: bytes = files.read(self._api(), run, look, sandbox, path, int(max_bytes))
+        return content
 
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Create or replace a file of any size, by the service's own call, with its missing parents.
@@ -333,7 +335,8 @@ class IsloSandboxBackend(SandboxBackend):
         """
         positive_finite(max_bytes, "max_bytes")
         run, look = self._helper(sandbox, f"looking at {path!r}"), self._look(sandbox)
-        return files.export(self._api(), run, look, sandbox, path, dest, int(max_bytes))
+        size: int = files.export(self._api(), run, look, sandbox, path, dest, int(max_bytes))
+        return size
 
     def _helper(self, sandbox: str, operation: str) -> command_files.Run:
         """Runs the commands of a file operation; one that takes too long has cost the sandbox."""
@@ -343,9 +346,7 @@ class IsloSandboxBackend(SandboxBackend):
                 sandbox, command, timeout=timeout, max_output_bytes=min(max_output_bytes, _HELPER_OUTPUT)
             )
             if result.timed_out or result.sandbox_terminated:
-                raise SandboxTerminalError(
-                    f"The sandbox was destroyed after it timed out while {operation}."
-                )
+                raise SandboxTerminalError(f"The sandbox was destroyed after it timed out while {operation}.")
             return result
 
         return run
@@ -376,8 +377,8 @@ def _check_spec(spec: SandboxSpec | None) -> Mapping[str, str]:
         return {}
     if spec.owner is not None:
         raise SandboxTerminalError(
-            "The Islo backend cannot record SandboxSpec.owner: the service keeps nothing about a sandbox that "
-            "could say later whose it is, so no other task could attach to it. Drop owner, or take a backend "
+            "The Islo backend cannot record SandboxSpec.owner: the service keeps nothing about a sandbox "
+            "that could say later whose it is, so no other task could attach to it. Drop owner, or take a backend "
             "whose sandboxes can be attached to."
         )
     if spec.allow_egress_to:
@@ -404,8 +405,8 @@ def _check_spec(spec: SandboxSpec | None) -> Mapping[str, str]:
             raise SandboxTerminalError(f"SandboxSpec.env[{key!r}] is not valid text.") from None
     if "PATH" in env:
         raise SandboxTerminalError(
-            "Islo sets PATH itself for every command and drops one that is given when a sandbox is made: take "
-            "PATH out of SandboxSpec.env."
+            "Islo sets PATH itself for every command and drops one that is given when a sandbox is made: "
+            "take PATH out of SandboxSpec.env."
         )
     return env
 

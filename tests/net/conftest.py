@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from islo_fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)
 from sandbox_native.http import Client
 from scripted import Script, Server
+from servers.islo.fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)
 from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server  # noqa: F401 (fixtures)
 
 # Far enough for any step of a test, and well below the suite's own guard: a test that would only end by its

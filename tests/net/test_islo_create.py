@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from islo_fixtures import Sandbox
 from sandbox_native.backends.islo import IsloSandboxBackend
 from sandbox_native.contract import SandboxSpec, SandboxTerminalError
+from servers.islo.fixtures import Sandbox
 from servers.islo.handle import IsloServer
 
 ERROR = {"code": "INTERNAL_ERROR", "message": "no room"}
@@ -74,7 +74,9 @@ def test_without_a_key_nothing_is_sent(
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_said(islo: IsloServer, status: int) -> None:
     islo.faults.add("token", "status", status=status, body={"detail": "no"}, times=None)
-    with pytest.raises(SandboxTerminalError, match=rf"Islo rejected ISLO_API_KEY \(HTTP {status}\)") as caught:
+    with pytest.raises(
+        SandboxTerminalError, match=rf"Islo rejected ISLO_API_KEY \(HTTP {status}\)"
+    ) as caught:
         IsloSandboxBackend().create()
     assert "test-key" not in str(caught.value)
     assert islo.count() == islo.count("token") == 1
@@ -110,7 +112,11 @@ def test_a_path_and_a_final_slash_of_the_addresses_are_kept_apart(
     ("parameter", "value"),
     [
         ("image", ""),
-        *((name, value) for name in ("vcpus", "memory_mb", "delete_after", "pause_after_idle") for value in (0, -1)),
+        *(
+            (name, value)
+            for name in ("vcpus", "memory_mb", "delete_after", "pause_after_idle")
+            for value in (0, -1)
+        ),
         ("vcpus", True),
         ("memory_mb", math.nan),
         ("delete_after", math.inf),
@@ -245,7 +251,10 @@ def test_the_error_of_the_create_comes_out_when_its_clean_up_fails_too(
 @pytest.mark.parametrize(
     ("fields", "options"),
     [
-        *(({"status": status}, {}) for status in ("stopping", "stopped", "deleting", "deleted", "error", "failed")),
+        *(
+            ({"status": status}, {})
+            for status in ("stopping", "stopped", "deleting", "deleted", "error", "failed")
+        ),
         ({"deleted_at": "2026-01-01T00:00:00Z"}, {}),
         ({"status": "paused"}, {"auto_resume": "never"}),
     ],
@@ -266,7 +275,9 @@ def test_any_other_status_passes(islo: IsloServer, status: str) -> None:
     assert [IsloSandboxBackend().create()] == islo.sandboxes()
 
 
-@pytest.mark.parametrize("body", ["", "<html>", "[]", "null", '{"status":"running"}', '{"name":".."}', '{"name":7}'])
+@pytest.mark.parametrize(
+    "body", ["", "<html>", "[]", "null", '{"status":"running"}', '{"name":".."}', '{"name":7}']
+)
 def test_an_answer_that_makes_no_sense_leaves_no_sandbox(islo: IsloServer, body: str) -> None:
     islo.faults.add("create", "body", text=body)
     with pytest.raises(SandboxTerminalError, match="create a sandbox"):
@@ -314,7 +325,9 @@ def test_a_delete_is_tried_three_times(box: Sandbox, pauses: list[float]) -> Non
     assert not box.stands()
 
 
-@pytest.mark.parametrize("fault", [{"kind": "close"}, {"kind": "close", "reset": True}, {"kind": "status", "status": 429}])
+@pytest.mark.parametrize(
+    "fault", [{"kind": "close"}, {"kind": "close", "reset": True}, {"kind": "status", "status": 429}]
+)
 def test_a_delete_outlives_a_lost_answer(box: Sandbox, pauses: list[float], fault: dict[str, Any]) -> None:
     box.server.faults.add("delete", **fault)
     box.backend.destroy(box.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m servers.islo``, or this folder by its path: prints its two URLs and serves until it is ended."""
+"""``python -m servers.islo``, or this folder by its path: prints two URLs and serves until it is ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def main() -> None:
     parser.add_argument("--compute-port", type=int, default=0, help="the same of the compute plane")
     parser.add_argument("--api-key", default=default.api_key, help="default: %(default)s")
     parser.add_argument("--token-life", type=float, default=default.token_life, metavar="SECONDS")
-    parser.add_argument("--enforce-timeout", action="store_true", help="kill a command after its timeout_secs")
+    parser.add_argument(
+        "--enforce-timeout", action="store_true", help="kill a command after its timeout_secs"
+    )
     parser.add_argument("--announce", action="store_true", help="downloads have a Content-Length")
     parser.add_argument("--parent", type=int, help="end when this is no longer the parent process")
     options = parser.parse_args()

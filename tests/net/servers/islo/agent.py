@@ -59,7 +59,9 @@ def run(body: dict[str, Any]) -> Response:
             start_new_session=True,
         )
     except (OSError, ValueError) as e:
-        return answer_json({"status": "failed", "exit_code": None, "stdout": "", "stderr": _b64(str(e).encode())})
+        return answer_json(
+            {"status": "failed", "exit_code": None, "stdout": "", "stderr": _b64(str(e).encode())}
+        )
     assert process.stdout is not None and process.stderr is not None
     tails = _Tail(process.stdout), _Tail(process.stderr)
     status = "completed"

@@ -20,7 +20,7 @@ _SERVERS = Path(__file__).resolve().parents[1]
 _INSIDE = "/opt/islo"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WORKDIR = "/workspace"
-# The death signal of a parent follows the thread that started the child: this one lives as long as the process.
+# The death signal of a parent follows the thread that started the child; this one stays.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 

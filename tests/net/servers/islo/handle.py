@@ -90,7 +90,7 @@ class IsloServer:
             connection.close()
 
     def requests(self, *operations: str) -> list[dict[str, Any]]:
-        """What came so far, all or of these operations: ``operation method target headers body size at sandbox``."""
+        """What came so far, all or of these operations, as ``routes`` records it."""
         found: list[dict[str, Any]] = self.ask("GET", "requests")
         return [each for each in found if not operations or each["operation"] in operations]
 

@@ -63,7 +63,9 @@ class Routes:
         if request.raw_path.startswith("/__test__/"):
             return self._test(request)
         token = request.method == "POST" and request.raw_path == "/auth/token"
-        return self._answer("token" if token else "unknown", request, None, self._exchange if token else _nowhere)
+        return self._answer(
+            "token" if token else "unknown", request, None, self._exchange if token else _nowhere
+        )
 
     def _exchange(self, request: Request) -> Response:
         if request.json().get("access_key") != self.settings.api_key:
@@ -81,7 +83,10 @@ class Routes:
             if found and method == request.method:
                 names = {key: unquote(value) for key, value in found.groupdict().items()}
                 return self._answer(
-                    operation, request, names.get("sandbox"), lambda r, o=operation, n=names: self._do(o, r, n)
+                    operation,
+                    request,
+                    names.get("sandbox"),
+                    lambda r, o=operation, n=names: self._do(o, r, n),
                 )
         return self._answer("unknown", request, None, _nowhere)
 
@@ -245,7 +250,9 @@ def _nowhere(request: Request) -> Response:
 
 def file_of(request: Request) -> bytes | None:
     """The content of the part ``file`` of a form."""
-    found = re.fullmatch(r'multipart/form-data; boundary="?([^"]+)"?', request.headers.get("content-type", ""))
+    found = re.fullmatch(
+        r'multipart/form-data; boundary="?([^"]+)"?', request.headers.get("content-type", "")
+    )
     if found is None:
         return None
     mark = b"\r\n--" + found[1].encode()

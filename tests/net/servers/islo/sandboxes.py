@@ -46,9 +46,7 @@ class Exec:
 
     def json(self) -> dict[str, Any]:
         result = self._result or {"status": "running", "exit_code": None}
-        streams = {
-            name: as_text(base64.b64decode(result.get(name, ""))) for name in ("stdout", "stderr")
-        }
+        streams = {name: as_text(base64.b64decode(result.get(name, ""))) for name in ("stdout", "stderr")}
         truncated = bool(result.get("truncated"))
         return {"exec_id": self.id, **result, **streams, "truncated": truncated}
 

@@ -43,9 +43,7 @@ class Sandbox:
         self.name = self.backend.create()
         server.forget_requests()
 
-    def run(
-        self, command: str, *, timeout: float = 60, max_output_bytes: int = 10_000
-    ) -> SandboxExecResult:
+    def run(self, command: str, *, timeout: float = 60, max_output_bytes: int = 10_000) -> SandboxExecResult:
         return self.backend.run_command(
             self.name, command, timeout=timeout, max_output_bytes=max_output_bytes
         )
