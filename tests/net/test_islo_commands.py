@@ -377,7 +377,7 @@ def test_the_budget_is_in_bytes_of_utf8(box: Sandbox) -> None:
 
 def test_a_lot_of_output_costs_the_worker_its_budget(box: Sandbox) -> None:
     result = box.run(
-        "yes line | head -c 50000000; yes error | head -c 1000000 >&2; exit 7", max_output_bytes=5000
+        "yes line | head -c 50000000; yes error | head -c 900000 >&2; exit 7", max_output_bytes=5000
     )
     assert (result.stdout, result.stdout_truncated) == ("line\n" * 999, True)
     assert len(result.stderr) <= 5000 and set(result.stderr.split()) == {"error"}
