@@ -25,7 +25,7 @@ from sandbox_native.backends._islo_calls import (
     worth_repeating,
 )
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxTerminalError
-from sandbox_native.destination import descriptor_of, write_all
+from sandbox_native.destination import announce, descriptor_of, write_all
 from sandbox_native.multipart import Part
 
 OPERATION_TIMEOUT = command_files.OPERATION_TIMEOUT
@@ -128,6 +128,7 @@ def export(
         raise SandboxError(f"Could not export {path!r}: the sandbox did not report its size.")
     source = before.data.decode("utf-8", "surrogateescape")
     url = _files(sandbox, source)
+    announce(dest, size)
     descriptor = descriptor_of(dest)
     target = (lambda data: write_all(dest, data)) if descriptor is None else descriptor
 

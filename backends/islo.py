@@ -378,8 +378,8 @@ def _check_spec(spec: SandboxSpec | None) -> Mapping[str, str]:
     if spec.owner is not None:
         raise SandboxTerminalError(
             "The Islo backend cannot record SandboxSpec.owner: the service keeps nothing about a sandbox "
-            "that could say whose it is, so no other task could attach to it. Drop owner, or take a backend whose "
-            "sandboxes can be attached to."
+            "that could say whose it is, so no other task could attach to it. Drop owner, or take a "
+            "backend whose sandboxes can be attached to."
         )
     if spec.allow_egress_to:
         raise SandboxTerminalError(
