@@ -19,7 +19,7 @@ from sandbox_native.contract import SandboxTerminalError
 from sandbox_native.export_plan import Entry, Kind
 from sandbox_native.manifest import ExportedFile
 from sandbox_native.output import format_size
-from sandbox_native.storage import LocalSlot, Slot, StagingLeft, StoreSlot
+from sandbox_native.storage import LocalSlot, Slot, StagingLeft, store_slot
 from sandbox_native.watching import Hashed, Progress, ProgressLog, Watched
 
 Resolve = Callable[[str], Any]
@@ -67,7 +67,7 @@ def resolve_slot(destination: str, resolve: Resolve, below: str = "") -> Slot:
     label = destination + below if below else str(target)
     if type(fs) is LocalFileSystem:
         return LocalSlot(_below(_local_path(destination, target.path), below), label)
-    return StoreSlot(fs, _below(target.path, below), label, account=getattr(target, "conn_id", None))
+    return store_slot(fs, _below(target.path, below), label, account=getattr(target, "conn_id", None))
 
 
 def _below(folder: str, name: str) -> str:

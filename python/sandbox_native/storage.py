@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One destination of an export and the staging key beside it, on a local disk or on an fsspec store.
+"""One destination of an export and where the file is staged, on a local disk or on an fsspec store.
 
-A slot knows how to write the staging key, how to make it the destination, and how to remove every trace.
-What happens in which order is :mod:`sandbox_native.exports`'.
+A slot knows how to write the staged file, how to make it the destination, and how to remove every trace.
+What happens in which order is :mod:`sandbox_native.exports`'. A file is staged at a key beside its
+destination, or where the store has them as an unfinished upload to the destination itself.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import posixpath
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+from sandbox_native import uploads
 from sandbox_native.destination import discard
 
 # So that a consumer that globs for the destination's extension never finds an unfinished file.
@@ -47,7 +49,7 @@ class Slot(ABC):
         self.label = label
         """The destination as the user knows it."""
         self.staging = ""
-        """The staging key while there is one."""
+        """The staging key, or what else there would be to delete by hand, while there is any."""
         self.in_place = False
         """Whether the destination is the new file."""
 
@@ -170,6 +172,19 @@ class LocalSlot(Slot):
                 os.rmdir(self._made.pop())
 
 
+def store_slot(fs: Any, path: str, label: str, *, account: object = None) -> StoreSlot:
+    """The slot of a key on an fsspec store.
+
+    :param path: the key as ``fs`` takes it.
+    :param label: as the user knows it.
+    :param account: what tells two stores of one protocol apart.
+    """
+    begin = uploads.begin_for(fs, path)
+    if begin is None:
+        return StoreSlot(fs, path, label, account=account)
+    return UploadSlot(fs, path, label, account=account, begin=begin)
+
+
 class StoreSlot(Slot):
     """A key on an fsspec store. Only ever puts, gets, copies and deletes the keys it names itself."""
 
@@ -239,3 +254,53 @@ class StoreSlot(Slot):
             with contextlib.suppress(FileNotFoundError):
                 self._fs.rm_file(self.staging)
             self.staging = ""
+
+
+class UploadSlot(StoreSlot):
+    """A key on a store that keeps an upload to itself until it is completed. No other key is touched."""
+
+    def __init__(
+        self, fs: Any, path: str, label: str, *, account: object = None, begin: uploads.Begin
+    ) -> None:
+        super().__init__(fs, path, label, account=account)
+        self._begin = begin
+        self._upload: uploads.Upload | None = None
+
+    def open(self, max_bytes: int) -> BinaryIO:
+        self._upload = uploads.Upload(self._begin, max_bytes)
+        return cast(BinaryIO, self._upload)
+
+    def seal(self, stream: BinaryIO, size: int) -> None:
+        upload = self._opened()
+        if upload.size != size:
+            raise OSError(errno.EIO, f"{upload.size} bytes were written where {size} were copied", self.path)
+        try:
+            upload.seal()
+        finally:
+            self.staging = upload.leftover
+
+    def discard(self, stream: BinaryIO) -> None:
+        self._end()
+
+    def publish(self) -> None:
+        self._opened().commit()
+        self.in_place = True
+        self.staging = ""
+        # Who lists the folder afterwards is to see the file.
+        self._fs.invalidate_cache(self._fs._parent(self.path))
+
+    def remove(self) -> None:
+        if not self.in_place and self._upload is not None:
+            self._end()
+
+    def _opened(self) -> uploads.Upload:
+        if self._upload is None:
+            raise ValueError("the slot is not open")
+        return self._upload
+
+    def _end(self) -> None:
+        upload = self._opened()
+        try:
+            upload.discard()
+        finally:
+            self.staging = upload.leftover

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multipart uploads to S3 by ``obstore``, which needs a fraction of the processor time that ``s3fs`` does.
+
+It is given what the file system's own client has: address, region, credentials. Where that client has
+anything that obstore cannot be told of, or the upload cannot be begun, the file system itself uploads.
+
+Obstore takes the parts from an asynchronous iterator and completes the upload when that ends; when it raises,
+obstore aborts the upload. So an upload stays open for as long as the iterator waits. Obstore keeps the bytes
+after the last whole part to itself until the end, which is why :func:`sandbox_native.uploads.part_size` sees
+to it that they are few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib.util
+import logging
+import os
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import Any
+
+from sandbox_native import calls
+from sandbox_native._s3 import CANCEL_CHECK, Bucket
+
+log = logging.getLogger(__name__)
+
+# How long the credentials of the client's session are taken to hold; it renews them itself in time.
+_CREDENTIALS_SECONDS = 300
+# A request is retried for so long, and one try of it may take so long: generous, as parts are large.
+_RETRY_SECONDS = 120
+_TRY_SECONDS = 600
+# What the uploads that are sealed and not yet completed may hold back in memory: their last bytes.
+_HELD_BYTES = 64 * 1024 * 1024
+# Times in S3's answers are whole seconds.
+_CLOCK_SECONDS = 2
+
+# What may be in a store's configuration beside what it is given here: obstore reads the environment, too,
+# but not these, since it is given credentials.
+_IGNORED = {"access_key_id", "secret_access_key", "session_token", "default_region"}
+
+# The process in which obstore was first used: its threads are not there in one forked from it.
+_pid = 0
+_held = 0
+_held_lock = threading.Lock()
+
+
+class Unsuitable(Exception):
+    """Obstore cannot do what the file system would."""
+
+
+class _Abandoned(Exception):
+    """The upload is given up."""
+
+
+@cache
+def installed() -> bool:
+    """Whether obstore is there."""
+    return importlib.util.find_spec("obstore") is not None
+
+
+def begin(fs: Any, path: str, part_size: int) -> ObstoreSender:
+    """Begin an upload.
+
+    :raises Exception: it could not be begun, for whatever reason. Nothing is left of it.
+    """
+    global _pid
+    if _pid not in (0, os.getpid()):
+        raise Unsuitable("obstore was used by the process that this one was forked from")
+    if _held > _HELD_BYTES:
+        raise Unsuitable("the last parts of other uploads take too much memory already")
+    from obstore.store import S3Store
+
+    _pid = os.getpid()
+    bucket = Bucket(fs, path)
+    options, secrets = asyncio.run_coroutine_threadsafe(_told(fs, bucket.name), fs.loop).result()
+    store = S3Store(bucket.name, credential_provider=_provider(secrets, fs.loop), **options)
+    unknown = store.config.keys() - options.keys() - _IGNORED - {"bucket"}
+    if unknown:
+        raise Unsuitable(f"the environment has options for obstore: {', '.join(sorted(unknown))}")
+    return ObstoreSender(bucket, store, part_size)
+
+
+async def _told(fs: Any, bucket: str) -> tuple[dict[str, Any], Any]:
+    """How obstore is to reach what the file system's client does, and that client's credentials.
+
+    :raises Unsuitable: the client has options that are not known here to make no difference.
+    """
+    await fs.set_session()
+    client = await fs.get_s3(bucket)
+    config = client.meta.config
+    endpoint: str = client.meta.endpoint_url
+    secrets = client._get_credentials()
+    if fs.s3_additional_kwargs or fs.req_kw:
+        raise Unsuitable("requests have additional parameters")
+    if secrets is None or config.signature_version != "s3v4":
+        raise Unsuitable("requests are not signed, or in another way")
+    if config.proxies or config.client_cert or (config.s3 or {}) not in ({}, {"addressing_style": "path"}):
+        raise Unsuitable("the connection has options")
+    if endpoint.startswith("https:") and client._endpoint.http_session._verify is not True:
+        raise Unsuitable("the connection trusts other certificates than the system's")
+    region = client.meta.region_name
+    options: dict[str, Any] = {
+        "endpoint": endpoint,
+        "region": "us-east-1" if region in (None, "aws-global") else region,
+        "virtual_hosted_style_request": False,
+        "skip_signature": False,
+        "client_options": {
+            "allow_http": endpoint.startswith("http:"),
+            "timeout": f"{_TRY_SECONDS}s",
+            "connect_timeout": f"{config.connect_timeout}s",
+        },
+        "retry_config": {"max_retries": 5, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)},
+    }
+    if "AWS_ENDPOINT_URL_S3" in os.environ:
+        # It would go before the other.
+        options["aws_endpoint_url_s3"] = endpoint
+    return options, secrets
+
+
+def _provider(secrets: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    async def current() -> dict[str, Any]:
+        frozen = await secrets.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=_CREDENTIALS_SECONDS),
+        }
+
+    def provide() -> dict[str, Any]:
+        # Called on a thread of obstore's, and the session belongs to the loop.
+        return asyncio.run_coroutine_threadsafe(current(), loop).result(60)
+
+    return provide
+
+
+class _Pieces:
+    """What obstore takes the parts from, on the loop; filled from another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[bytearray | BaseException] = asyncio.Queue()
+        self.changed = threading.Condition()
+        self.asked = 0
+        """How many pieces obstore has asked for."""
+
+    def put(self, piece: bytearray | BaseException) -> None:
+        """Hand over the next piece, or what to end with."""
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, piece)
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytearray:
+        with self.changed:
+            self.asked += 1
+            self.changed.notify_all()
+        piece = await self._queue.get()
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece
+
+
+class ObstoreSender:
+    """One upload through obstore.
+
+    One part is on its way at a time while the next is made: obstore tells of the arrival of a part only by
+    asking for the next, and that a part failed must be known before anything is published.
+    """
+
+    def __init__(self, bucket: Bucket, store: Any, part_size: int) -> None:
+        self._bucket = bucket
+        self._part_size = part_size
+        self._sent = 0
+        self._size = 0
+        self._held = 0
+        self._committing = False
+        self._began = time.monotonic()
+        self._pieces = _Pieces(bucket.fs.loop)
+        self._future = asyncio.run_coroutine_threadsafe(self._put(store), bucket.fs.loop)
+        self._future.add_done_callback(self._ended)
+        self._created = self._began
+        try:
+            # It asks for the first piece once it has made the upload.
+            self._await(1)
+        except BaseException:
+            with calls.uncancellable():
+                self.abort()
+            raise
+        self._created = time.monotonic()
+
+    async def _put(self, store: Any) -> Any:
+        import obstore
+
+        # Zero: wait for all before the next.
+        return await obstore.put_async(
+            store,
+            self._bucket.key,
+            self._pieces,
+            use_multipart=True,
+            chunk_size=self._part_size,
+            max_concurrency=0,
+        )
+
+    def _ended(self, _: object) -> None:
+        with self._pieces.changed:
+            self._pieces.changed.notify_all()
+
+    def _await(self, asked: int) -> None:
+        with self._pieces.changed:
+            while self._pieces.asked < asked and not self._future.done():
+                self._pieces.changed.wait(CANCEL_CHECK)
+                calls.check_cancelled()
+        if self._future.done():
+            self._future.result()
+            raise OSError("obstore ended the upload early")
+
+    @property
+    def leftover(self) -> str:
+        return f"an unfinished upload of s3://{self._bucket.name}/{self._bucket.key}"
+
+    def send(self, part: bytearray) -> None:
+        self._hand_over(part)
+        self._await(self._sent)
+
+    def _hand_over(self, piece: bytearray) -> None:
+        self._pieces.put(piece)
+        self._sent += 1
+        self._size += len(piece)
+
+    def seal(self, last: bytearray) -> None:
+        global _held
+        with _held_lock:
+            self._held = len(last)
+            _held += self._held
+        self._hand_over(last)
+        # That has to wait for the part before it, too, and the next piece is asked for when that has arrived.
+        self._hand_over(bytearray())
+        self._await(self._sent + 1)
+
+    def commit(self) -> None:
+        since = time.monotonic()
+        self._committing = True
+        self._pieces.put(StopAsyncIteration())
+        try:
+            self._future.result()
+        except Exception:
+            parts = max(1, -(-self._size // self._part_size))
+            if not self._bucket.appeared(parts, self._size, since):
+                raise
+            log.info(
+                "s3://%s/%s is complete, though the answer was lost", self._bucket.name, self._bucket.key
+            )
+        self._release()
+
+    def abort(self) -> None:
+        self._pieces.put(_Abandoned())
+        concurrent.futures.wait([self._future])
+        self._release()
+        error = self._future.exception()
+        if not isinstance(error, _Abandoned):
+            # It ended by itself; whether it could abort the upload, too, obstore does not say.
+            self._abort_what_is_left(certain=not self._committing)
+
+    def _release(self) -> None:
+        global _held
+        with _held_lock:
+            _held -= self._held
+            self._held = 0
+
+    def _abort_what_is_left(self, certain: bool) -> None:
+        """Find the upload and abort it. It is the one that was made when this one was.
+
+        :param certain: whether obstore has tried to abort it.
+        """
+        try:
+            answer = self._bucket.submit("list_multipart_uploads", Prefix=self._bucket.key).result()
+            now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        except Exception:
+            if certain:
+                log.debug("Could not look for an unfinished upload", exc_info=True)
+                return
+            raise
+        clock = time.monotonic()
+        youngest, oldest = clock - self._created - _CLOCK_SECONDS, clock - self._began + _CLOCK_SECONDS
+        for upload in answer.get("Uploads", ()):
+            age = (now - upload["Initiated"]).total_seconds()
+            if upload["Key"] == self._bucket.key and youngest <= age <= oldest:
+                self._bucket.call("abort_multipart_upload", UploadId=upload["UploadId"])
