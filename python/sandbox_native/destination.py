@@ -55,7 +55,7 @@ def regular_file_under(dest: Any) -> int | None:
 
 
 def announce(dest: Any, size: int) -> None:
-    """Tell ``dest``, if it wants to know, how many bytes are to come; for a display of progress."""
+    """Tell ``dest``, if it wants to know, how many bytes are to come: for progress, and the size of parts."""
     tell = getattr(dest, "announce", None)
     if tell is not None:
         tell(size)

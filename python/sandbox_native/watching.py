@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self
 
-from sandbox_native.destination import regular_file_under, write_all
+from sandbox_native.destination import announce, regular_file_under, write_all
 
 LOG_SECONDS = 10.0
 """Between two lines in the log on one copy."""
@@ -48,6 +48,7 @@ class Watched:
     def announce(self, size: int) -> None:
         """Told by the source how many bytes there will be."""
         self.total = size
+        announce(self.stream, size)
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         write_all(self.stream, data)

@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, BinaryIO
 
 import botocore.exceptions
@@ -17,7 +18,7 @@ from gateway import Account, Gateway
 from proxy import Proxy, Request
 from sandbox_native import calls, uploads
 from sandbox_native.contract import SandboxError, SandboxTerminalError
-from sandbox_native.exports import Export, Source
+from sandbox_native.exports import Export, Item, Source
 
 log = logging.getLogger("exports")
 PART = uploads.MIN_PART
@@ -75,14 +76,11 @@ def export(
     files: Files, bucket: str, account: Account, endpoint: str | None = None, prefix: str = "out/"
 ) -> None:
     options = account.options(endpoint)
-    Export(
-        {path: f"s3://{bucket}/{prefix}{path}" for path in files.files},
-        source=Source("box-1", "files"),
-        resolve=lambda url: UPath(url, **options),
-        copy=files.copy,
-        max_bytes=1 << 30,
-        log=log,
-    ).run()
+    items = [
+        Item(path, f"s3://{bucket}/{prefix}{path}", partial(files.copy, path), 1 << 30)
+        for path in files.files
+    ]
+    Export(items, source=Source("box-1", "files"), resolve=lambda url: UPath(url, **options), log=log).run()
 
 
 @pytest.mark.parametrize("announced", [True, False])
