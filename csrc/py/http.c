@@ -156,7 +156,11 @@ static enum sn_flow call_on_events(void *ctx, const struct sn_event_batch *batch
         Py_DECREF(list);
     }
     if (answer != NULL) {
-        done = PyObject_IsTrue(answer);
+        if (PyFloat_Check(answer)) { /* a new deadline, and more is to come */
+            done = sn_http_call_set_deadline(events->call, PyFloat_AsDouble(answer));
+        } else {
+            done = PyObject_IsTrue(answer);
+        }
         Py_DECREF(answer);
     }
     sn_http_call_leave(events->call);

@@ -153,6 +153,11 @@ static int parse_seconds(double seconds, const char *what, int64_t *out)
     return 0;
 }
 
+int sn_http_call_set_deadline(struct sn_http_call *call, double deadline)
+{
+    return parse_seconds(deadline, "deadline", &call->request.deadline_ns);
+}
+
 int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *call)
 {
     struct sn_net_request *request = &call->request;
@@ -172,7 +177,7 @@ int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *cal
     request->url = text_of(url, &request->url_len, "URL");
     if (request->url == NULL || parse_headers(headers, reserve, call) < 0 ||
         parse_body(body, call) < 0 || parse_proxy(proxy, call) < 0 ||
-        parse_seconds(deadline, "deadline", &request->deadline_ns) < 0) {
+        sn_http_call_set_deadline(call, deadline) < 0) {
         return -1;
     }
     if (stall != Py_None) {

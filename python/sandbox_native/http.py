@@ -216,6 +216,7 @@ class Client:
         headers: Headers = (),
         max_head: int = MAX_HEAD,
         max_error_body: int = MAX_ERROR_BODY,
+        proxies: bool = True,
     ) -> None:
         """
         :param connect_timeout: seconds for name, connection and TLS together.
@@ -224,6 +225,7 @@ class Client:
         :param headers: sent with every request that does not set them itself.
         :param max_head: cap on the head of an answer, in bytes.
         :param max_error_body: how much of the body of an error status is kept, in bytes.
+        :param proxies: reach servers through the proxies that the environment names.
         """
         self._settings: dict[str, Any] = {
             "connect_timeout": connect_timeout,
@@ -231,6 +233,7 @@ class Client:
             "headers": _pairs(headers),
             "max_head": max_head,
             "max_error_body": max_error_body,
+            "proxies": proxies,
         }
         self._made: HttpClient | None = None
 
@@ -299,7 +302,7 @@ class Client:
         self,
         method: str,
         url: str,
-        on_events: Callable[[list[Event]], bool],
+        on_events: Callable[[list[Event]], bool | float],
         *,
         deadline: float,
         headers: Headers = (),
@@ -312,8 +315,9 @@ class Client:
         """Make a request whose answer is a stream of server-sent events.
 
         ``on_events`` gets each batch as it comes, in this thread, and returns True when the stream's meaning
-        is complete: then this returns at once, and whatever the connection does later does not matter. What
-        it raises comes out of here. See :meth:`request` for the other parameters.
+        is complete: then this returns at once, and whatever the connection does later does not matter. A
+        float is the deadline from now on, for a time that begins with an event. What it raises comes out of
+        here. See :meth:`request` for the other parameters.
 
         :param max_event: cap on the data kept of one event, in bytes; see :data:`Event`.
         :raises TransportError: the stream broke before its meaning was complete. A stream that ended well
@@ -414,7 +418,7 @@ class Client:
             url,
             common + own,
             None if body is None else tuple(body),
-            proxy_for(url),
+            proxy_for(url) if self._settings["proxies"] else None,
             deadline,
             stall,
             cancel_fd,

@@ -16,6 +16,7 @@ _BACKENDS = {
     "islo": ("sandbox_native.backends.islo", "IsloSandboxBackend"),
     "local": ("sandbox_native.backends.local", "LocalSandboxBackend"),
     "sbx": ("sandbox_native.backends.sbx", "SbxSandboxBackend"),
+    "opensandbox": ("sandbox_native.backends.opensandbox", "OpenSandboxBackend"),
 }
 
 
