@@ -186,16 +186,16 @@ class Files:
 
     # -- list --------------------------------------------------------------------------------------------
 
-    def list(self, path: str) -> list[tuple[str, bool]]:
+    def listing(self, path: str) -> list[tuple[str, bool]]:
         """See ``SandboxBackend.list_directory``."""
         native = _native_path(path)
         if native is None:
-            return self._list_by_command(path)
+            return self._listing_by_command(path)
         answer = self._get("list a sandbox directory", "/directories/list", path=native, depth="1")
         if answer.status == 400:
             # A file, or a link: the guest follows links.
             self._confirm_alive()
-            return self._list_by_command(path)
+            return self._listing_by_command(path)
         if not answer.ok:
             self._refused("list", path, answer)
         too_many = SandboxError(
@@ -229,7 +229,7 @@ class Files:
             ]
         return [(name, kind == "directory") for name, kind in found]
 
-    def _list_by_command(self, path: str) -> list[tuple[str, bool]]:
+    def _listing_by_command(self, path: str) -> list[tuple[str, bool]]:
         entries = command_files.list_directory(self._run, path)
         hidden = self._hidden()
         return [entry for entry in entries if entry[0] not in hidden and not captured.is_private(entry[0])]

@@ -314,7 +314,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         :raises SandboxError: it cannot be listed; the text says why.
         :raises SandboxTerminalError: the sandbox is gone.
         """
-        entries: list[tuple[str, bool]] = self._files(sandbox).list(path)
+        entries: list[tuple[str, bool]] = self._files(sandbox).listing(path)
         return entries
 
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
