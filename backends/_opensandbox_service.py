@@ -7,6 +7,7 @@ The server's HTTP interface is versioned by its path, ``/v1``; keys travel in ``
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import time
@@ -73,14 +74,15 @@ def resolve(conn_id: str | None, use_server_proxy: bool | None) -> Settings:
 
 def _airflow_connection(conn_id: str) -> Any:
     try:
-        from airflow.providers.common.compat.sdk import BaseHook
+        # By name: nothing else here needs Airflow.
+        hook = importlib.import_module("airflow.providers.common.compat.sdk").BaseHook
     except ImportError as e:
         raise SandboxTerminalError(
             f"The Airflow connection {conn_id!r} cannot be read without Airflow. Pass "
             f"opensandbox_conn_id=None to use {DOMAIN_VARIABLE} and {API_KEY_VARIABLE}."
         ) from e
     try:
-        return BaseHook.get_connection(conn_id)
+        return hook.get_connection(conn_id)
     except Exception as e:
         raise SandboxTerminalError(f"OpenSandbox could not initialize its client: {e}") from e
 

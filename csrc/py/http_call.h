@@ -26,8 +26,8 @@ struct sn_http_call {
 int sn_http_call_parse(PyObject *tuple, size_t reserve, struct sn_http_call *call);
 void sn_http_call_clear(struct sn_http_call *call);
 
-/* Sets the deadline, a value of time.monotonic(); during the transfer, too, from one of its hooks. GIL
- * held. -1 with an exception set. */
+/* Sets the deadline, a value of time.monotonic(); during the transfer, too, from one of its hooks.
+ * GIL held. -1 with an exception set. */
 int sn_http_call_set_deadline(struct sn_http_call *call, double deadline);
 
 /* Release and take the GIL around and within a transfer. In the main thread the transfer takes it
