@@ -15,7 +15,7 @@ APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bu
 DEV_APT_PACKAGES := busybox clang-format-14 git
 C_FILES = $(wildcard csrc/*/*.[ch] tests/core/*.[ch])
 
-.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-storage test-parity test-asan bench lint format lock wheel clean
+.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-storage test-parity test-asan test-valgrind test-live bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
@@ -78,7 +78,16 @@ test-parity: build
 # The unit suite again, with the extension built under AddressSanitizer and UBSan; once, not as both users.
 test-asan: build dev-system
 	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults tests/net \
-		--deselect tests/faults/test_local_ordinary_user.py
+		--deselect tests/faults/test_local_ordinary_user.py --ignore tests/net/test_opensandbox_facts.py
+
+# Requests of every kind under valgrind's memcheck; slow, so not a part of `test`.
+CALLS := 12000
+test-valgrind: build
+	.ci/soak-valgrind $(CURDIR)/$(PLAIN)/bin/python $(CALLS)
+
+# Against a real OpenSandbox, named by OPEN_SANDBOX_DOMAIN and OPEN_SANDBOX_API_KEY.
+test-live: build
+	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/live
 
 bench: build
 	$(BIN)/python tests/bench/run.py

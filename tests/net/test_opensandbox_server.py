@@ -232,7 +232,7 @@ def test_metadata(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "status"), [(59, 422), (90.5, 202), ("60", 422), (86401, 400), (None, 202)]
+    ("timeout", "status"), [(59, 422), (90.0, 202), (90.5, 422), ("60", 422), (86401, 400), (None, 202)]
 )
 def test_life_times(opensandbox_server: OpenSandboxServer, timeout: Any, status: int) -> None:
     assert Wire(opensandbox_server, timeout=timeout).status == status

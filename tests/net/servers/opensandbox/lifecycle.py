@@ -225,6 +225,9 @@ def _refuse_create(body: Any, longest: float | None) -> Response | None:
     timeout = body.get("timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
         return unprocessable("int_type", ["body", "timeout"], "Input should be a valid integer")
+    if timeout is not None and timeout % 1:
+        message = "Input should be a valid integer, got a number with a fractional part"
+        return unprocessable("int_from_float", ["body", "timeout"], message)
     if timeout is not None and timeout < 60:
         return unprocessable(
             "greater_than_equal", ["body", "timeout"], "Input should be greater than or equal to 60"

@@ -268,11 +268,26 @@ def _unreachable(sandbox: Sandbox, port: int) -> Response:
 
 
 def _mended(response: Response, *, proxied: bool) -> Response:
-    """A body that ends too early: the server closes a stream as if it were whole, anything else is cut."""
+    """A body that ends too early: the server closes a stream as if it were whole, anything else is cut.
+
+    Before its first byte the agent's own proxy, which is what a published port leads to, still turns the
+    status into 500; the headers stay.
+    """
     source = response.pieces()
     hidden = proxied and response.length is None
+    first = b""
+    lost = False
+    if not proxied and response.length:
+        try:
+            first = next(source, b"")
+        except PeerGone:
+            lost = True
+            response.status = 500
 
     def body() -> Iterator[bytes]:
+        if lost:
+            raise Cut
+        yield first
         try:
             yield from source
         except PeerGone as e:
