@@ -40,6 +40,8 @@ _GOES_ON = frozenset({"pending", "queued", "starting", "running"})
 # wakes the sandbox. And the most that is waited for one poll, which may have been lost.
 _LEAST_REQUEST = 5.0
 _LONGEST_REQUEST = 30.0
+# Seconds for a start with all its tries, however long the command may take.
+_LONGEST_START = 120.0
 _START_DELAY = 1.0
 # Seconds between polls: a quick command is reported quickly, a slow one asked for seldom.
 _FIRST_POLL = 0.01
@@ -114,7 +116,7 @@ def start(api: Api, sandbox: str, command: str, *, timeout: float, budget: int) 
         "timeout_secs": max(1, math.ceil(timeout)),
     }
     path = sandbox_path(sandbox, "exec")
-    deadline = time.monotonic() + max(_LEAST_REQUEST, timeout)
+    deadline = time.monotonic() + max(_LEAST_REQUEST, min(timeout, _LONGEST_START))
     answer = again(
         lambda: api.call("POST", path, json_body=body, deadline=deadline),
         deadline=deadline,

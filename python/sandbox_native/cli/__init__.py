@@ -24,9 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.verb == "doctor":
             if command:
                 parser.error("doctor takes no command")
-            from sandbox_native.cli.doctor import doctor
-
-            return doctor()
+            return _doctor(parser, options.backend)
         if not command:
             parser.error("run needs a command after --, for instance: sandbox-native run -- uname -a")
         from sandbox_native.cli.run import run
@@ -38,6 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Nobody reads any more. What is buffered must not be tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _doctor(parser: argparse.ArgumentParser, backend: str) -> int:
+    from sandbox_native.cli.doctor import doctor
+
+    try:
+        return doctor(backend)
+    except ValueError as e:
+        parser.error(str(e))
 
 
 def _open_standard_streams() -> None:
@@ -100,11 +107,17 @@ def _parser() -> argparse.ArgumentParser:
         help="after a command that succeeded, copy PATH out of the sandbox to a local path or any URL that "
         "fsspec can open; may be given again",
     )
-    verbs.add_parser(
+    doctor = verbs.add_parser(
         "doctor",
         help="say what works on this machine",
         description="Say what works on this machine, what does not, and the command that mends it. "
-        "Exit status 0 if a local sandbox ran a command.",
+        "Exit status 0 if a local sandbox ran a command, or if all checks of another backend are well.",
+    )
+    doctor.add_argument(
+        "--backend",
+        default="local",
+        help="look at what this one needs: a hosted one's service and credentials, which are not shown "
+        "(default: local)",
     )
     return parser
 

@@ -34,20 +34,33 @@ class Finding:
     """What mends it, a command where there is one."""
 
 
-def doctor() -> int:
-    """Print the report; 0 if a local sandbox really ran a command, else 1."""
-    worked = False
-    for finding in findings():
-        print(f"{finding.state:<8}{finding.what:<37}{finding.detail}", flush=True)
-        if finding.mend:
-            print(f"{'':<45}fix: {finding.mend}")
-        worked = worked or (finding.what == TRIAL and finding.state == "ok")
+def doctor(backend: str = "local") -> int:
+    """Print the report.
+
+    :param backend: a name of the registry.
+    :return: 0 if a local sandbox really ran a command; of another backend: if all of its checks are well.
+    :raises ValueError: there is no such backend.
+    """
+    if backend == "local":
+        worked = False
+        for finding in findings():
+            show(finding)
+            worked = worked or (finding.what == TRIAL and finding.state == "ok")
+        verdict = "A local sandbox"
+    else:
+        states = [show(finding).state for finding in backend_findings(backend)]
+        worked = "FAULT" not in states
+        verdict = f"The backend {backend}"
     print()
-    print(
-        "A local sandbox works here." if worked else "A local sandbox does not work here; see above.",
-        flush=True,
-    )
+    print(f"{verdict} works here." if worked else f"{verdict} does not work here; see above.", flush=True)
     return 0 if worked else 1
+
+
+def show(finding: Finding) -> Finding:
+    print(f"{finding.state:<8}{finding.what:<37}{finding.detail}", flush=True)
+    if finding.mend:
+        print(f"{'':<45}fix: {finding.mend}")
+    return finding
 
 
 TRIAL = "sandbox"
@@ -66,6 +79,17 @@ def findings() -> Iterator[Finding]:
     for package, use, extra in PACKAGES:
         yield installed(package, use, extra)
     yield from backend_checks("local")
+
+
+def backend_findings(name: str) -> Iterator[Finding]:
+    """What a backend other than ``local`` needs, and its own checks."""
+    from sandbox_native import registry
+
+    registry.backend_class(name)  # a name that is none comes first
+    yield system()
+    yield extension()
+    yield libcurl()
+    yield from backend_checks(name)
 
 
 def system() -> Finding:
@@ -164,7 +188,11 @@ def backend_checks(name: str) -> Iterator[Finding]:
 
     try:
         module = sys.modules[registry.backend_class(name).__module__]
-        checks: list[tuple[str, bool, str, str]] = module.diagnose()
+        diagnose = getattr(module, "diagnose", None)
+        if diagnose is None:
+            yield Finding("FAULT", name, "this backend has no checks")
+            return
+        checks: list[tuple[str, bool, str, str]] = diagnose()
     except (ImportError, OSError) as e:
         yield Finding("FAULT", TRIAL, str(e))
         return
