@@ -16,6 +16,7 @@ from sandbox_native.http import Client
 from scripted import Script, Server
 from servers.islo.fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)
 from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server  # noqa: F401 (fixtures)
+from suite.run import pytest_terminal_summary  # noqa: F401 (a hook)
 
 # Far enough for any step of a test, and well below the suite's own guard: a test that would only end by its
 # deadline has failed to be prompt, and says so by the kind of its error.
