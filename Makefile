@@ -15,7 +15,7 @@ APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bu
 DEV_APT_PACKAGES := busybox clang-format-14 git
 C_FILES = $(wildcard csrc/*/*.[ch] tests/core/*.[ch])
 
-.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-airflow test-storage test-parity test-asan test-valgrind test-live bench lint format lock wheel clean
+.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity test-asan test-valgrind test-live bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
@@ -46,7 +46,7 @@ $(VENV)/.built: $(VENV)/.stamp $(PLAIN)/.stamp pyproject.toml setup.py $(wildcar
 	@touch $@
 
 # Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
-test: test-core test-unit test-net test-fuzz test-airflow test-storage test-parity
+test: test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity
 
 # The C core without Python, under AddressSanitizer and UBSan, allocation failures included.
 test-core: system
@@ -63,6 +63,10 @@ test-net: build
 # The provider as the oracle.
 test-fuzz: build
 	$(BIN)/python -m pytest tests/fuzz
+
+# The vendors' SDKs and the provider's backends against the test servers, beside ours.
+test-oracles: build
+	$(BIN)/python -m pytest tests/oracles
 
 test-airflow: build
 	$(BIN)/python -m pytest tests/airflow

@@ -25,7 +25,7 @@ NAMES = {
     "variable": "$HOME",
     "variable in braces": "a${HOME}b",
     "command substitution": "$(id)",
-    "special parameters": "a$$b$1c$@",
+    "special parameters": "a$$-$1c$@",
 }
 
 
@@ -138,7 +138,10 @@ def _not_the_end(call: str) -> Any:
 
 def _list(s: Subject) -> Any:
     folder = s.folder()
-    s.made(f"cd {folder} && touch .hidden file && mkdir dir && ln -s dir todir && ln -s nowhere gone && mkfifo fifo")
+    s.made(
+        f"cd {folder} && touch .hidden file && mkdir dir && ln -s dir todir && ln -s nowhere gone"
+        " && mkfifo fifo"
+    )
     return s.list(folder)
 
 
@@ -193,7 +196,14 @@ ROWS = tuple(
         (
             "list",
             _list,
-            [(".hidden", False), ("dir", True), ("fifo", False), ("file", False), ("gone", False), ("todir", True)],
+            [
+                (".hidden", False),
+                ("dir", True),
+                ("fifo", False),
+                ("file", False),
+                ("gone", False),
+                ("todir", True),
+            ],
         ),
         ("list: an empty directory", lambda s: s.list(s.folder()), []),
         ("list: a link to a directory", _list_link, [("inside", False)]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suite import rows
+from suite import rows, services
 from suite.table import Column, Row, Subject
 
 RIGHT, WRONG, LACKS, FAILED = "+", "~", ".", "F"
@@ -48,6 +48,7 @@ class Subjects:
 
     def close(self) -> None:
         self._stack.close()
+        services.close()
 
 
 @pytest.fixture(scope="session")

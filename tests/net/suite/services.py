@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test servers that columns share: started when first asked for, ended with the session."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+_stack = contextlib.ExitStack()
+_running: dict[str, Any] = {}
+
+
+def shared(name: str, start: Callable[[], contextlib.AbstractContextManager[Any]], **environment: Any) -> Any:
+    """The server ``name``; ``environment``: variables, each a function of the server, set from now on."""
+    if name not in _running:
+        server = _stack.enter_context(start())
+        _running[name] = server
+        for variable, value in environment.items():
+            _set(variable, value(server))
+    return _running[name]
+
+
+def _set(variable: str, value: str) -> None:
+    before = os.environ.get(variable)
+    os.environ[variable] = value
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = before
+
+    _stack.callback(restore)
+
+
+def close() -> None:
+    _running.clear()
+    _stack.close()
+
+
+def opensandbox() -> Any:
+    from servers.opensandbox.handle import OpenSandboxServer
+
+    return shared(
+        "opensandbox",
+        # A tenth of the second that a real one keeps a finished stream open: some clients wait.
+        lambda: OpenSandboxServer(linger=0.1),
+        OPEN_SANDBOX_DOMAIN=lambda server: server.domain,
+        OPEN_SANDBOX_API_KEY=lambda server: server.api_key,
+    )
