@@ -95,6 +95,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         line = f"{row.name:{width}}  " + " ".join(mark for mark, _ in marks)
         write(line + ("   " + "; ".join(whys) if whys else ""))
     for column in columns:
-        marks = [_outcomes.get((row.name, column.name), ("", ""))[0] for row in seen]
-        counts = f"{marks.count(RIGHT):3} right, {marks.count(WRONG):2} known to be wrong"
-        write(f"{column.name:24} {counts}, {marks.count(LACKS):2} not asked, {marks.count(FAILED)} failed")
+        all_of_it = [_outcomes.get((row.name, column.name), ("", ""))[0] for row in seen]
+        right, wrong, lacks, failed = (all_of_it.count(mark) for mark in (RIGHT, WRONG, LACKS, FAILED))
+        counts = f"{right:3} right, {wrong:2} known to be wrong, {lacks:2} not asked, {failed} failed"
+        write(f"{column.name:24} {counts}")

@@ -66,7 +66,8 @@ class Subject:
         return result
 
     def out(self, command: str, **options: Any) -> str:
-        return self.run(command, **options).stdout
+        stdout: str = self.run(command, **options).stdout
+        return stdout
 
     def folder(self) -> str:
         """A new directory that both files and commands reach."""
