@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 
-from sandbox_native import calls
+from sandbox_native import _obstore_loop, calls
 from sandbox_native._s3 import CANCEL_CHECK, Bucket
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,6 @@ _CLOCK_SECONDS = 2
 # but not these, since it is given credentials.
 _IGNORED = {"access_key_id", "secret_access_key", "session_token", "default_region"}
 
-# The process in which obstore was first used: its threads are not there in one forked from it.
-_pid = 0
 _held = 0
 _held_lock = threading.Lock()
 
@@ -68,14 +66,12 @@ def begin(fs: Any, path: str, part_size: int) -> ObstoreSender:
 
     :raises Exception: it could not be begun, for whatever reason. Nothing is left of it.
     """
-    global _pid
-    if _pid not in (0, os.getpid()):
+    if _obstore_loop.forked():
         raise Unsuitable("obstore was used by the process that this one was forked from")
     if _held > _HELD_BYTES:
         raise Unsuitable("the last parts of other uploads take too much memory already")
     from obstore.store import S3Store
 
-    _pid = os.getpid()
     bucket = Bucket(fs, path)
     options, secrets = asyncio.run_coroutine_threadsafe(_told(fs, bucket.name), fs.loop).result()
     store = S3Store(bucket.name, credential_provider=_provider(secrets, fs.loop), **options)
@@ -181,8 +177,9 @@ class ObstoreSender:
         self._held = 0
         self._committing = False
         self._began = time.monotonic()
-        self._pieces = _Pieces(bucket.fs.loop)
-        self._future = asyncio.run_coroutine_threadsafe(self._put(store), bucket.fs.loop)
+        uploads = _obstore_loop.uploads()
+        self._pieces = pieces = _Pieces(uploads.loop)
+        self._future = uploads.start(self._put(store), lambda: pieces.put(_Abandoned()))
         self._future.add_done_callback(self._ended)
         self._created = self._began
         try:

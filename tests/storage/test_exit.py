@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in the store once the process is gone that was in the middle of an export."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway import Gateway
+
+PROGRAM = Path(__file__).with_name("exiting.py")
+
+
+CODES = {"exit": 3, "interrupt": -2, "error": 1, "main-ends": 0, "os-exit": 3, "killed": -9}
+
+
+def run(*arguments: str) -> int:
+    command = [sys.executable, str(PROGRAM), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    print(ended.stderr)
+    return ended.returncode
+
+
+@pytest.mark.parametrize(
+    ("how", "point"),
+    [
+        ("exit", "part"),
+        ("interrupt", "end"),
+        ("error", "sealed"),
+        ("main-ends", "part"),
+        ("main-ends", "end"),
+        ("main-ends", "sealed"),
+        ("os-exit", "sealed"),
+        ("killed", "end"),
+    ],
+)
+def test_fault_31_nothing_appears_when_the_process_ends(
+    s3: Gateway, bucket: str, writer: str, point: str, how: str
+) -> None:
+    s3.client.put_object(Bucket=bucket, Key="out/two", Body=b"as it was")
+    assert run(writer, point, how, bucket, json.dumps(s3.root.options())) == CODES[how]
+    assert s3.objects(bucket) == {"out/two": b"as it was"}
+    if how in ("exit", "interrupt", "error"):
+        assert s3.uploads(bucket) == []
+
+
+def test_a_process_that_ends_at_once_after_an_export(s3: Gateway, bucket: str, writer: str) -> None:
+    assert run(writer, "never", "", bucket, json.dumps(s3.root.options())) == 0
+    assert {key: len(data) for key, data in s3.objects(bucket).items()} == {
+        "out/one": 10485761,
+        "out/two": 10485761,
+    }
