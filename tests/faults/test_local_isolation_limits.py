@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_tools import sandbox
+from local_tools import eventually, sandbox
 from sandbox_native.backends import _local_cgroup as cgroup
 from sandbox_native.backends.local import LocalSandboxBackend
 
@@ -31,7 +31,8 @@ def test_a_fork_bomb_is_held_and_ends_with_its_timeout(bomb: str, processes: int
         assert result.timed_out
         if not result.sandbox_terminated:
             assert box.sh("echo on") == "on\n"
-            assert [line for line in box.processes() if "54321" not in line] == []
+            # Killed, all of them; on a busy machine hundreds take a moment to be gone.
+            assert eventually(lambda: [line for line in box.processes() if "54321" not in line] == [])
 
 
 def test_a_bomb_left_in_the_background_ends_with_the_sandbox() -> None:

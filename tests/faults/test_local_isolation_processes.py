@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from local_tools import AS_ROOT, Sandbox, sandbox
+from local_tools import AS_ROOT, Sandbox, eventually, sandbox
 from sandbox_native.contract import SandboxSpec
 
 
@@ -107,7 +107,7 @@ def test_the_sandbox_outlives_attacks_on_its_guards(attack: str) -> None:
     with sandbox() as box:
         box.run(f"{attack}; sleep 300", timeout=1)
         assert box.sh("echo on") == "on\n"
-        assert box.processes() == []
+        assert eventually(lambda: box.processes() == [])
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="an ordinary user's sandbox has one uid for guards and commands")
