@@ -75,9 +75,10 @@ def look(column: Column, row: Row, subject: Subject) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """For a conftest: print the table of what was looked at."""
-    columns = [column for column in _columns if any(name == column.name for _, name in _outcomes)]
+    looked_at = {name for (_, name), (mark, _) in _outcomes.items() if mark != LACKS}
+    columns = [column for column in _columns if column.name in looked_at]
     seen = [row for row in rows.ROWS if any((row.name, column.name) in _outcomes for column in columns)]
-    if not columns or not any(outcome != LACKS for outcome, _ in _outcomes.values()):
+    if not columns:
         return
     write = terminalreporter.write_line
     terminalreporter.section("backends, row by row")
