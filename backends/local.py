@@ -28,7 +28,7 @@ from sandbox_native.contract import (
     SandboxSpec,
     SandboxTerminalError,
 )
-from sandbox_native.destination import announce, descriptor_of, write_all
+from sandbox_native.destination import announce, descriptor_of, readable_descriptor, write_all
 from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
@@ -435,6 +435,28 @@ class LocalSandboxBackend(SandboxBackend):
         with self._opened(sandbox, path, "write") as (fd, _):
             native.replace_content(fd, content)
 
+    def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
+        """Make ``size`` bytes of ``source`` the content of a file; from its descriptor where it has one.
+
+        :raises EOFError: ``source`` has fewer bytes; its own exceptions come out as they are.
+        :raises SandboxError: the file cannot be written, or it took longer than allowed.
+        """
+        if self.max_file_bytes is not None and size > self.max_file_bytes:
+            raise SandboxError(f"{path!r} would be {size} bytes, over the limit of {self.max_file_bytes}.")
+        allowance = max(_FILE_TIMEOUT, size / _EXPORT_MIN_RATE)
+        with self._opened(sandbox, path, "write") as (fd, _):
+            os.ftruncate(fd, 0)
+            if size:
+                os.posix_fallocate(fd, 0, size)
+            try:
+                _fill(fd, source, size, allowance)
+            except TimeoutError as e:
+                raise SandboxError(
+                    f"Writing {path!r} took longer than the {allowance:g}s allowed for {size} bytes."
+                ) from e
+            except InterruptedError as e:
+                raise calls.CallCancelled("the import was cancelled") from e
+
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The names in a directory and whether each is one; a link to a directory counts as one.
 
@@ -498,7 +520,7 @@ class LocalSandboxBackend(SandboxBackend):
         fd, size = self._ask(sandbox, path, verb, method)
         try:
             yield fd, size
-        except _Destination as e:
+        except _OtherSide as e:
             raise e.error from None
         except (ConnectionError, TimeoutError, InterruptedError):
             raise
@@ -541,32 +563,32 @@ def diagnose() -> list[tuple[str, bool, str, str]]:
     return checks
 
 
-class _Destination(Exception):
-    """Carries an error of the export's destination past the handlers for the sandbox's file."""
+class _OtherSide(Exception):
+    """Carries an error of the destination or the source past the handlers for the sandbox's file."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 @contextlib.contextmanager
-def _blaming_destination(but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+def _blaming_other_side(but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     try:
         yield
     except OSError as e:
         if isinstance(e, but):
             raise
-        raise _Destination(e) from e
+        raise _OtherSide(e) from e
 
 
 def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
     """The copied count. Errors of the destination come out unchanged."""
     cancel = calls.cancel_fd()
-    with _blaming_destination():
+    with _blaming_other_side():
         target = descriptor_of(dest)
     try:
         if target is not None:
             # Reading memory or a read-only tree does not fail; writing elsewhere does.
-            with _blaming_destination(but=(TimeoutError, InterruptedError)):
+            with _blaming_other_side(but=(TimeoutError, InterruptedError)):
                 return native.copy_file(fd, target, size, timeout=allowance, cancel_fd=cancel)
         deadline = time.monotonic() + allowance
         copied = 0
@@ -577,12 +599,36 @@ def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
             data = native.read_up_to(fd, min(_EXPORT_CHUNK, size - copied))
             if not data:
                 break
-            with _blaming_destination():
+            with _blaming_other_side():
                 write_all(dest, data)
             copied += len(data)
         return copied
     except InterruptedError as e:
         raise calls.CallCancelled("the export was cancelled") from e
+
+
+def _fill(fd: int, source: BinaryIO, size: int, allowance: float) -> None:
+    """Write ``size`` bytes of ``source``. Its errors come out unchanged."""
+    descriptor = readable_descriptor(source)
+    if descriptor is not None:
+        copied = native.copy_file(descriptor, fd, size, timeout=allowance, cancel_fd=calls.cancel_fd())
+        if copied < size:
+            raise EOFError(f"the source ended after {copied} of {size} bytes")
+        return
+    deadline = time.monotonic() + allowance
+    left = size
+    while left:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        calls.check_cancelled()
+        with _blaming_other_side():
+            data = source.read(min(_EXPORT_CHUNK, left))
+        if not data:
+            raise EOFError(f"the source ended after {size - left} of {size} bytes")
+        left -= len(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
 
 
 def _file_error(verb: str, path: str, e: OSError) -> SandboxError:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from sandbox_native import _home, attaching, calls, descriptions, export_plan
+from sandbox_native import _home, attaching, calls, descriptions, export_plan, input_plan
 from sandbox_native._run import Run
 from sandbox_native._tools import Limits, Tools, validators
 from sandbox_native.contract import (
@@ -31,11 +31,20 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.toolsets.abstract import ToolsetTool
 
+    from sandbox_native.inputs import Found
+
 
 class SandboxToolsetBody:
     """The toolset without ``call_tool``. Holds plain values only until it is entered."""
 
-    agent_template_fields: Sequence[str] = ("attach_to", "_exports", "_export_conn_id", "_export_manifest")
+    agent_template_fields: Sequence[str] = (
+        "attach_to",
+        "_exports",
+        "_export_conn_id",
+        "_export_manifest",
+        "_inputs",
+        "_input_conn_id",
+    )
     """Rendered by Airflow's ``AgentOperator``, on a copy."""
 
     _log: ClassVar[logging.Logger]
@@ -59,6 +68,9 @@ class SandboxToolsetBody:
         export_attached: bool = False,
         export_manifest: str | None = None,
         checksum: bool = False,
+        inputs: Mapping[str, str | bytes | Mapping[str, Any]] | None = None,
+        input_conn_id: str | None = None,
+        max_input_bytes: int = 1024 * 1024 * 1024,
     ) -> None:
         """
         :param backend: creates the sandbox and works in it.
@@ -85,6 +97,12 @@ class SandboxToolsetBody:
         :param export_attached: allow ``exports`` together with ``attach_to``.
         :param export_manifest: URL of a JSON file with a record of each exported file, written last.
         :param checksum: make a sha256 of each file as it is copied, for the records.
+        :param inputs: what is in the sandbox before the first command: path in the sandbox to the URL of a
+            file, to the URL of a folder where both end in ``/``, or to bytes. In place of these there may be
+            a mapping: ``from``, the URL, or ``text``; ``required=False``: it may be missing; ``max_bytes``,
+            ``max_files``. An input that is missing or too large fails the run before the model is asked.
+        :param input_conn_id: the Airflow connection for the URLs of ``inputs``.
+        :param max_input_bytes: size in bytes of the largest input, the files of a folder together.
         :raises ValueError: a value is not usable, or two do not go together; the text names them.
         """
         limits = Limits(
@@ -114,6 +132,14 @@ class SandboxToolsetBody:
                     raise ValueError(f"{name} only applies together with exports.")
         if export_attached and (attach_to is None or not exports):
             raise ValueError("export_attached only applies together with attach_to and exports.")
+        positive_finite(max_input_bytes, "max_input_bytes")
+        input_plan.entries(inputs or {}, max_input_bytes)
+        if inputs and attach_to is not None:
+            raise ValueError(
+                "inputs cannot be combined with attach_to: the task that made the sandbox puts files there."
+            )
+        if input_conn_id is not None and not inputs:
+            raise ValueError("input_conn_id only applies together with inputs.")
         self._backend = backend
         self._limits = limits
         self.attach_to = attach_to
@@ -131,6 +157,9 @@ class SandboxToolsetBody:
         self._max_export_bytes = int(max_export_bytes)
         self._export_manifest = export_manifest
         self._checksum = bool(checksum)
+        self._inputs = {path: input_plan.plain(value) for path, value in (inputs or {}).items()}
+        self._input_conn_id = input_conn_id
+        self._max_input_bytes = int(max_input_bytes)
         # Shared with the copies that runs are made on, so that the author finds it on what he has.
         self._published: list[ExportedFile] = []
         self._tool_prefix = tool_prefix
@@ -150,12 +179,19 @@ class SandboxToolsetBody:
     def _export_target(self, destination: str) -> Any:
         """The path object of an export's URL."""
 
+    @abstractmethod
+    def _input_target(self, url: str) -> Any:
+        """The path object of an input's URL."""
+
     def _task_context(self) -> Mapping[str, Any] | None:
         """The context of the Airflow task this runs in, if it does."""
         return None
 
     def _report_published(self, destination: str) -> None:
-        """Told every exported file that is in place."""
+        """Told every exported destination that is in place."""
+
+    def _report_read(self, url: str) -> None:
+        """Told the URL of every input that was put into a sandbox."""
 
     # ---- the tools
 
@@ -181,6 +217,12 @@ class SandboxToolsetBody:
         return descriptions.exports_note(self._entries, attached=self._attach_mode)
 
     @property
+    def _input_note(self) -> str:
+        if self._run is not None and self._run.inputs is not None:
+            return descriptions.inputs_note((one.path, one.size, len(one.seeds)) for one in self._run.inputs)
+        return descriptions.inputs_note((path, None, None) for path in self._inputs)
+
+    @property
     def _entries(self) -> list[export_plan.Entry]:
         return export_plan.entries(self._exports, self._max_export_bytes)
 
@@ -198,7 +240,7 @@ class SandboxToolsetBody:
         for base, schema in descriptions.SCHEMAS.items():
             description, metadata = descriptions.DESCRIPTIONS[base], None
             if base == descriptions.RUN_COMMAND:
-                description = f"{description} {self._network_note}{self._export_note}"
+                description = f"{description} {self._network_note}{self._input_note}{self._export_note}"
                 # Tells code modes that this argument is code already, not to be called from other code.
                 metadata = {"code_arg_name": "command", "code_arg_language": "shell"}
             name = self._tool_name(base)
@@ -346,6 +388,11 @@ class SandboxToolsetBody:
         """Attach now, so that a wrong handle costs nothing; an own sandbox is created by the first call."""
         if self._exports:
             self._check_destinations()
+        if self._inputs:
+            from sandbox_native import inputs
+
+            wanted = input_plan.entries(self._inputs, self._max_input_bytes)
+            run.inputs = inputs.look(wanted, self._input_target, self._log)
         if self._attach_mode:
             self._attach(run)
         run.open = True
@@ -393,7 +440,7 @@ class SandboxToolsetBody:
                 )
             return run.sandbox
         try:
-            return await run.ensure_sandbox(self._create, self._destroy)
+            return await run.ensure_sandbox(lambda: self._create(run), self._destroy)
         except SandboxTerminalError:
             raise
         except SandboxError as e:
@@ -402,8 +449,24 @@ class SandboxToolsetBody:
                 f"Could not provision a sandbox on backend {self._backend.name!r}: {e}"
             ) from e
 
-    def _create(self) -> str:
-        return self._backend.create(spec=self._spec)
+    def _create(self, run: Run) -> str:
+        sandbox = self._backend.create(spec=self._spec)
+        if run.inputs:
+            try:
+                self._seed(run.inputs, sandbox)
+            except BaseException:
+                with calls.uncancellable():
+                    self._destroy(sandbox)
+                raise
+        return sandbox
+
+    def _seed(self, found: Sequence[Found], sandbox: str) -> None:
+        from sandbox_native import inputs
+
+        inputs.seed(self._backend, sandbox, found, self._log)
+        for one in found:
+            if one.url is not None:
+                self._report_read(one.url)
 
     def _close(self, run: Run) -> None:
         """End the run: its calls, its exports, and its sandbox or the claim on it in any case."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sandbox_native import calls
 from sandbox_native._pages import LastFile
 from sandbox_native.contract import SandboxError, SandboxTerminalError
+
+if TYPE_CHECKING:
+    from sandbox_native.inputs import Found
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,8 @@ class Run:
         self.holder: str | None = None
         self.expires_at: float | None = None
         self.note: str | None = None
+        # What is to be in the sandbox from the beginning, once it was looked at.
+        self.inputs: Sequence[Found] | None = None
         self.last_file = LastFile()
         # Guards all below, and sandbox and open together. Never held during a backend's call.
         self._lock = threading.Lock()

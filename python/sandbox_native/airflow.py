@@ -16,7 +16,9 @@ from typing import Any
 
 import airflow.providers.common.ai.toolsets.sandbox as provider
 from airflow.providers.common.ai.utils.toolset_base import AirflowToolset
+from airflow.providers.common.ai.utils.toolsets import iter_toolsets
 from airflow.providers.common.compat.sdk import ObjectStoragePath, get_current_context, redact
+from pydantic_ai.toolsets.abstract import AbstractToolset
 
 from sandbox_native import contract
 from sandbox_native._body import SandboxToolsetBody
@@ -31,12 +33,14 @@ from sandbox_native.contract import (
     is_sandbox_handle,
 )
 from sandbox_native.descriptions import LIST_DIRECTORY, READ_FILE, RUN_COMMAND, WRITE_FILE
+from sandbox_native.manifest import as_dicts
 from sandbox_native.masking import Secrets
 
 contract.require_airflow_home()
 
 __all__ = [
     "LIST_DIRECTORY",
+    "MANIFEST_KEY",
     "READ_FILE",
     "RUN_COMMAND",
     "WRITE_FILE",
@@ -51,9 +55,13 @@ __all__ = [
     "dag_run_owner",
     "get_current_context",
     "is_sandbox_handle",
+    "push_manifest",
 ]
 
 log = logging.getLogger(__name__)
+
+MANIFEST_KEY = "exports"
+"""The XCom key that :func:`push_manifest` pushes to."""
 
 # Taken for the length of the longest secret, in characters, where the masker does not tell them: more than
 # a private key or a service account's key file has.
@@ -89,6 +97,20 @@ class SandboxToolset(SandboxToolsetBody, provider.SandboxToolset):  # type: igno
             return ObjectStoragePath(destination)
         return ObjectStoragePath(destination, conn_id=self._export_conn_id)
 
+    def _input_target(self, url: str) -> ObjectStoragePath:
+        if self._input_conn_id is None:
+            return ObjectStoragePath(url)
+        return ObjectStoragePath(url, conn_id=self._input_conn_id)
+
+    def _report_read(self, url: str) -> None:
+        """Tell Airflow's lineage of the input."""
+        try:
+            from airflow.sdk.lineage import get_hook_lineage_collector
+
+            get_hook_lineage_collector().add_input_asset(context=ObjectStoragePath(url), uri=url)
+        except Exception:
+            log.debug("Could not report %s to the lineage collector", url, exc_info=True)
+
     def _report_published(self, destination: str) -> None:
         """Tell Airflow's lineage of the file: its own path objects did not write it."""
         try:
@@ -99,6 +121,25 @@ class SandboxToolset(SandboxToolsetBody, provider.SandboxToolset):  # type: igno
             )
         except Exception:
             log.debug("Could not report %s to the lineage collector", destination, exc_info=True)
+
+
+def push_manifest(context: Mapping[str, Any], result: Any = None) -> None:
+    """Push the records of what the task's agent exported to XCom, under the key ``exports``.
+
+    For an operator's ``post_execute``: ``AgentOperator(..., post_execute=push_manifest)``. The value is a
+    list of mappings with ``path``, ``destination``, ``bytes``, ``seconds`` and ``sha256``.
+
+    :param context: of the task that ran.
+    :param result: what the task returned; not used.
+    """
+    task = context["task"]
+    records: list[dict[str, Any]] = []
+    for declared in (*(task.toolsets or ()), *(task.agent_params.get("toolsets") or ())):
+        # What a function makes for each run is not known here.
+        for toolset in iter_toolsets(declared) if isinstance(declared, AbstractToolset) else ():
+            if isinstance(toolset, SandboxToolset):
+                records += as_dicts(toolset.manifest)
+    context["ti"].xcom_push(key=MANIFEST_KEY, value=records)
 
 
 def registered_secrets() -> Secrets:

@@ -8,11 +8,14 @@ the scripts of :mod:`sandbox_native.guest` through it. Errors are for the model 
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
+import math
 import secrets
 import time
 from typing import BinaryIO, Protocol
 
-from sandbox_native import guest, guest_tree
+from sandbox_native import _home, guest, guest_tree
 from sandbox_native._home import (
     SandboxError,
     SandboxExecResult,
@@ -32,6 +35,8 @@ LISTING_MAX_BYTES = 4 * 1024 * 1024
 # A command travels as one argument of at most 128 KiB (Linux, MAX_ARG_STRLEN) and a backend may wrap and
 # encode it again: 48 KiB of content are 64 KiB of base64, 85 KiB if that is encoded once more.
 WRITE_PART_BYTES = 48 * 1024
+IMPORT_AT_ONCE_BYTES = 8 * 1024 * 1024
+"""The most that is held in memory to be written in one piece."""
 # Four characters a byte.
 WRITE_PART_ESCAPED_BYTES = 16 * 1024
 # Standard error that is quoted to the model.
@@ -79,38 +84,117 @@ def write_file(run: Run, path: str, content: bytes) -> None:
     :raises SandboxError: it cannot be written; the target is as it was.
     :raises SandboxTerminalError: the sandbox ended.
     """
+    import_file(run, path, io.BytesIO(content), size=len(content), allowance=math.inf)
+
+
+def import_file(run: Run, path: str, source: BinaryIO, *, size: int, allowance: float) -> None:
+    """Do what :func:`write_file` does with ``size`` bytes that are read from ``source``.
+
+    :param allowance: seconds that all of it may take.
+    :raises EOFError: ``source`` has fewer bytes; its own exceptions come out as they are.
+    :raises SandboxError: as :func:`write_file`, or it took too long.
+    :raises SandboxTerminalError: the sandbox ended.
+    """
     if path.endswith("/"):
         raise SandboxError(f"{path!r} is a directory; name the file to write.")
-    for escaped in (False, True):
-        result = _send(run, path, content, escaped=escaped)
-        if result.exit_code != Status.NO_BASE64:
-            break
+    content = _Content(source, size)
+    deadline = time.monotonic() + allowance
+    result = _send(run, path, content, escaped=False, deadline=deadline)
+    if result is not None and result.exit_code == Status.NO_BASE64:
+        result = _send(run, path, content, escaped=True, deadline=deadline)
+    if result is None:
+        raise SandboxError(
+            f"Writing {path!r} took longer than the {allowance:g} s that a file of {size} bytes may take."
+        )
     check_result(result, path, "write", None)
 
 
-def _send(run: Run, path: str, content: bytes, *, escaped: bool) -> SandboxExecResult:
-    """Send all of ``content``; the result of the last command that was run."""
+class Writing(Protocol):
+    """A backend as far as :func:`import_into` knows it."""
+
+    def run_command(
+        self, sandbox: str, command: str, *, timeout: float, max_output_bytes: int
+    ) -> SandboxExecResult: ...
+    def write_file(self, sandbox: str, path: str, content: bytes) -> None: ...
+
+
+def import_into(backend: Writing, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
+    """Do :func:`import_file` in the best way for a backend that has none of its own.
+
+    One that brings its own ``write_file`` gets a small file by that, in one piece.
+    """
+    if size <= IMPORT_AT_ONCE_BYTES and _has_own_write(type(backend)):
+        content = _Content(source, size)
+        backend.write_file(sandbox, path, content.take(size))
+        return
+    run = functools.partial(backend.run_command, sandbox)
+    import_file(run, path, source, size=size, allowance=export_allowance(size))
+
+
+def _has_own_write(cls: type) -> bool:
+    definer = next(base for base in cls.__mro__ if "write_file" in vars(base))
+    # The contract's two homes, of which both send it by commands.
+    return definer.__module__ not in ("sandbox_native.contract", _home.SandboxBackend.__module__)
+
+
+class _Content:
+    """What is still to be sent."""
+
+    def __init__(self, source: BinaryIO, size: int) -> None:
+        self._source = source
+        self._back = b""
+        self._unread = size
+        self.size = size
+
+    @property
+    def left(self) -> int:
+        return self._unread + len(self._back)
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes, fewer at the end."""
+        parts = [self._back[:count]]
+        self._back = self._back[count:]
+        missing = min(count - len(parts[0]), self._unread)
+        while missing:
+            part = self._source.read(missing)
+            if not part:
+                raise EOFError(f"the source ended with {self._unread} of {self.size} bytes to come")
+            parts.append(part)
+            missing -= len(part)
+            self._unread -= len(part)
+        return b"".join(parts)
+
+    def give_back(self, part: bytes) -> None:
+        self._back = part + self._back
+
+
+def _send(
+    run: Run, path: str, content: _Content, *, escaped: bool, deadline: float
+) -> SandboxExecResult | None:
+    """Send all of ``content``; the result of the last command that was run, None when the time was up."""
     token = secrets.token_hex(8)
     size = WRITE_PART_ESCAPED_BYTES if escaped else WRITE_PART_BYTES
-    view = memoryview(content)
-    started = False
+    first = True
     try:
-        for offset in range(0, max(len(view), 1), size):
-            part = bytes(view[offset : offset + size])
-            last = offset + size >= len(view)
-            script = guest.write_script(
-                path, token, part, first=offset == 0, escaped=escaped, total=len(view) if last else None
-            )
-            started = True
+        while True:
+            part = content.take(size)
+            total = content.size if not content.left else None
+            script = guest.write_script(path, token, part, first=first, escaped=escaped, total=total)
+            first = False
             result = _run(run, script, 64 * 1024)
-            if result.exit_code or result.timed_out or result.sandbox_terminated:
+            if result.exit_code or result.timed_out or result.sandbox_terminated or total is not None:
                 break
+            if time.monotonic() > deadline:
+                _discard(run, path, token)
+                return None
     except SandboxTerminalError:
         raise
     except Exception:
-        if started:
+        if not first:
             _discard(run, path, token)
         raise
+    if result.exit_code == Status.NO_BASE64:
+        content.give_back(part)
     # The scripts clean up before they leave by a status of theirs.
     ended_by_script = result.exit_code in (0, *Status) and not result.timed_out
     if not ended_by_script and not result.sandbox_terminated:

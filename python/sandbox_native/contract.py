@@ -97,6 +97,17 @@ class SandboxBackend(_home.SandboxBackend):
         """
         command_files.write_file(self._runner(sandbox), path, content)
 
+    def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
+        """Create or replace a file by ``size`` bytes read from ``source``, in constant memory.
+
+        :param source: a binary file open for reading; may be at more than its beginning. Its exceptions come
+            out as they are.
+        :raises EOFError: it has fewer bytes.
+        :raises SandboxError: the file cannot be written, or it took too long.
+        :raises SandboxTerminalError: the sandbox ended.
+        """
+        command_files.import_into(self, sandbox, path, source, size=size)
+
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The entries of a directory, ``.`` and ``..`` left out, each with whether it is a directory.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from sandbox_native.contract import SandboxSpec
 from sandbox_native.export_plan import Entry, Kind
+from sandbox_native.output import format_size
 
 RUN_COMMAND = "run_command"
 READ_FILE = "read_file"
@@ -140,6 +141,23 @@ def _clock(remaining: float | None) -> str:
     minutes = round(remaining / 60)
     unit = "minute" if minutes == 1 else "minutes"
     return f"About {minutes} {unit} of its lifetime remained when this run began."
+
+
+def inputs_note(found: Iterable[tuple[str, int | None, int | None]]) -> str:
+    """What is in the sandbox from the beginning; empty for nothing.
+
+    :param found: each path, its size in bytes and its number of files, None while they are not known.
+    """
+    listed = ", ".join(_present(*one) for one in found)
+    return f" In the sandbox already, for you to work with: {listed}." if listed else ""
+
+
+def _present(path: str, size: int | None, files: int | None) -> str:
+    if size is None:
+        return path
+    if not path.endswith("/"):
+        return f"{path} ({format_size(size)})"
+    return f"{path} ({files} {'file' if files == 1 else 'files'}, {format_size(size)})"
 
 
 def exports_note(entries: Iterable[Entry], *, attached: bool = False) -> str:

@@ -54,6 +54,20 @@ def regular_file_under(dest: Any) -> int | None:
     return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
+def readable_descriptor(source: Any) -> int | None:
+    """The descriptor of the regular file that ``source`` reads, at the position where it is.
+
+    None where there is none, or where ``source`` has read ahead of its reader.
+    """
+    raw = source.raw if type(source) is io.BufferedReader else source
+    if type(raw) is not io.FileIO or not raw.readable():
+        return None
+    descriptor = raw.fileno()
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or source.tell() != raw.tell():
+        return None
+    return descriptor
+
+
 def announce(dest: Any, size: int) -> None:
     """Tell ``dest``, if it wants to know, how many bytes are to come: for progress, and the size of parts."""
     tell = getattr(dest, "announce", None)

@@ -66,7 +66,7 @@ def resolve_slot(destination: str, resolve: Resolve, below: str = "") -> Slot:
     fs = target.fs
     label = destination + below if below else str(target)
     if type(fs) is LocalFileSystem:
-        return LocalSlot(_below(_local_path(destination, target.path), below), label)
+        return LocalSlot(_below(local_path(destination, target.path), below), label)
     return store_slot(fs, _below(target.path, below), label, account=getattr(target, "conn_id", None))
 
 
@@ -74,7 +74,8 @@ def _below(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if name else folder
 
 
-def _local_path(destination: str, resolved: str) -> str:
+def local_path(destination: str, resolved: str) -> str:
+    """The path of a ``file://`` URL; one that is not absolute is not made so."""
     # fsspec takes file://reports/a for a path below the working directory, and drops a trailing slash.
     _, _, path = destination.partition("://")
     return resolved if path.startswith("/") else path

@@ -56,6 +56,9 @@ class SandboxToolset(SandboxToolsetBody, AbstractToolset[Any]):
 
         return UPath(destination)
 
+    def _input_target(self, url: str) -> Any:
+        return self._export_target(url)
+
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

@@ -11,12 +11,28 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 from sandbox_native.destination import announce, regular_file_under, write_all
 
 LOG_SECONDS = 10.0
 """Between two lines in the log on one copy."""
+
+
+class Copy(Protocol):
+    """A copy that is under way."""
+
+    @property
+    def began(self) -> float:
+        """When, on the monotonic clock."""
+
+    @property
+    def total(self) -> int | None:
+        """Bytes it will have, if that is known."""
+
+    @property
+    def done(self) -> int:
+        """Bytes it has so far."""
 
 
 class Watched:
@@ -106,11 +122,11 @@ class Progress:
     def __init__(self, *, every: float) -> None:
         self._every = every
         self._lock = threading.Lock()
-        self._copies: dict[Watched, str] = {}
+        self._copies: dict[Copy, str] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="sandbox-progress", daemon=True)
 
-    def show(self, copies: list[tuple[str, Watched]]) -> None:
+    def show(self, copies: list[tuple[str, Copy]]) -> None:
         """Called at every look with the names of the files and their copies."""
 
     def __enter__(self) -> Self:
@@ -125,7 +141,7 @@ class Progress:
             self._thread.join()
 
     @contextlib.contextmanager
-    def on(self, name: str, copy: Watched) -> Iterator[None]:
+    def on(self, name: str, copy: Copy) -> Iterator[None]:
         """Look at ``copy``, of the file ``name``, inside the block."""
         with self._lock:
             self._copies[copy] = name
@@ -154,9 +170,9 @@ class ProgressLog(Progress):
         super().__init__(every=every / 10)
         self._log = log
         self._pause = every
-        self._told: weakref.WeakKeyDictionary[Watched, float] = weakref.WeakKeyDictionary()
+        self._told: weakref.WeakKeyDictionary[Copy, float] = weakref.WeakKeyDictionary()
 
-    def show(self, copies: list[tuple[str, Watched]]) -> None:
+    def show(self, copies: list[tuple[str, Copy]]) -> None:
         now = time.monotonic()
         for name, copy in copies:
             if now - self._told.get(copy, copy.began) >= self._pause:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from sandbox_native.watching import Progress, Watched
+from sandbox_native.watching import Copy, Progress
 
 REDRAW_SECONDS = 0.1
 
@@ -28,18 +28,18 @@ class Bar(Progress):
         self._drawing = threading.Lock()
 
     @contextlib.contextmanager
-    def on(self, name: str, copy: Watched) -> Iterator[None]:
+    def on(self, name: str, copy: Copy) -> Iterator[None]:
         with super().on(name, copy):
             try:
                 yield
             finally:
                 self._draw(name, copy, "\n")
 
-    def show(self, copies: list[tuple[str, Watched]]) -> None:
+    def show(self, copies: list[tuple[str, Copy]]) -> None:
         for name, copy in copies[:1]:
             self._draw(name, copy, "")
 
-    def _draw(self, name: str, copy: Watched, end: str) -> None:
+    def _draw(self, name: str, copy: Copy, end: str) -> None:
         text = line(name, copy.done, copy.total, time.monotonic() - copy.began)
         with self._drawing:
             self._terminal.write(f"\r{text}{end}")
