@@ -72,7 +72,9 @@ def _empty_file(s: Subject) -> Any:
 
 def _parents(s: Subject) -> Any:
     folder = s.folder()
-    s.write(f"{folder}/new/er/file", b"x")
+    failed = s.kind(lambda: s.write(f"{folder}/new/er/file", b"x"))
+    if failed is not None:
+        return failed
     return s.out(f"cat {folder}/new/er/file; find {folder} -type d | wc -l").split()
 
 
@@ -98,7 +100,9 @@ def _through_a_link(s: Subject) -> Any:
 
 
 def _relative(s: Subject) -> Any:
-    s.write("relative-file", b"here\n")
+    refused = s.kind(lambda: s.write("relative-file", b"here\n"))
+    if refused is not None:
+        return refused
     return s.out("cat relative-file"), s.read("relative-file")
 
 

@@ -50,3 +50,15 @@ def opensandbox() -> Any:
         OPEN_SANDBOX_DOMAIN=lambda server: server.domain,
         OPEN_SANDBOX_API_KEY=lambda server: server.api_key,
     )
+
+
+def islo() -> Any:
+    from servers.islo.handle import IsloServer
+
+    return shared(
+        "islo",
+        IsloServer,
+        ISLO_API_KEY=lambda server: server.api_key,
+        ISLO_BASE_URL=lambda server: server.control,
+        ISLO_COMPUTE_URL=lambda server: server.compute,
+    )
