@@ -91,7 +91,7 @@ test-valgrind: build
 
 # Against a real OpenSandbox, named by OPEN_SANDBOX_DOMAIN and OPEN_SANDBOX_API_KEY.
 test-live: build
-	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/live
+	$(BIN)/python -m pytest tests/live
 
 bench: build
 	$(BIN)/python tests/bench/run.py

@@ -35,6 +35,8 @@ _NEW_MODE = 644
 _MISSING = "missing"
 # A connection that moves nothing for so long is dead.
 _STALL = 30.0
+# How a connection breaks, or is not made.
+_BROKEN = frozenset({"send", "receive", "length", "stalled", "connect", "connect_timeout"})
 # Breaks of one export that moved nothing in between, before it is given up.
 _RESUMES = 5
 _RESUME_PAUSE = 0.2
@@ -336,9 +338,10 @@ class Files:
             now = self._look(path, native, "export", deadline)
         except SandboxTerminalError:
             raise SandboxTerminalError(f"OpenSandbox could not export a sandbox file: {error}.") from error
-        if now != found:
+        if now is not None and now != found:
             raise _changed(path, found, taken) from error
-        if error.kind not in ("receive", "stalled", "length", "send", "connect", "connect_timeout"):
+        # A sandbox that is just ending still counts as there, but cannot say what became of the file.
+        if now is None or error.kind not in _BROKEN:
             raise SandboxTerminalError(f"OpenSandbox could not export a sandbox file: {error}.") from error
 
     # -- exchanges ---------------------------------------------------------------------------------------

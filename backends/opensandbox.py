@@ -400,8 +400,9 @@ def _encoded(tags: Any, values: Mapping[str, str]) -> dict[str, str]:
     return encoded
 
 
-def _json_seconds(seconds: float) -> int | float:
-    return int(seconds) if seconds == int(seconds) else seconds
+def _json_seconds(seconds: float) -> int:
+    # The server refuses a fraction; rounded down, as the vendor's SDK does.
+    return int(seconds)
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:

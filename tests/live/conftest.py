@@ -7,12 +7,15 @@ import os
 import sys
 from pathlib import Path
 
+# First: the contract's classes are then the provider's own, which its backends raise and return.
+import airflow.providers.common.ai.sandbox.base  # noqa: F401
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "net"))
 pytest.register_assert_rewrite("opensandbox_facts", "opensandbox_raw")
 
 from opensandbox_raw import Deployment  # noqa: E402
+from suite.run import pytest_terminal_summary  # noqa: E402, F401 (a hook)
 
 NAMES = ("OPEN_SANDBOX_DOMAIN", "OPEN_SANDBOX_API_KEY")
 

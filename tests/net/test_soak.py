@@ -36,9 +36,7 @@ def test_many_requests_leave_nothing_behind(tmp_path: Path) -> None:
     environment = dict(os.environ)
     sanitised = "SANDBOX_NATIVE_ASAN" in environment
     if sanitised:
-        options = (
-            f"detect_leaks=1:symbolize=0:fast_unwind_on_malloc=0:log_path={tmp_path / 'asan'}:exitcode=0"
-        )
+        options = f"detect_leaks=1:symbolize=0:malloc_context_size=10:log_path={tmp_path / 'asan'}:exitcode=0"
         environment["ASAN_OPTIONS"] = f"{environment.get('ASAN_OPTIONS', '')}:{options}:abort_on_error=0"
         environment["LSAN_OPTIONS"] = "exitcode=0"
     ran = subprocess.run(

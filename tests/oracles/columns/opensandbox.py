@@ -19,7 +19,7 @@ from opensandbox.models.filesystem import DirectoryListEntry
 
 from sandbox_native.contract import SandboxExecResult
 from suite import services
-from suite.table import Column, Subject, Wrong
+from suite.table import AnyOf, Column, Subject, Wrong
 
 
 class Sdk:
@@ -126,8 +126,9 @@ _SDK_WRONG = {
     "read name: variable in braces": Wrong(_EXPANDED, "HTTP 404"),
     "read name: special parameters": Wrong(_EXPANDED, "HTTP 404"),
     "read: missing": Wrong(_STATUS, "HTTP 404"),
-    "read: a directory": Wrong(_STATUS, "HTTP 500"),
-    "read: a link to a directory": Wrong(_STATUS, "HTTP 500"),
+    # Where its file system lets execd seek in a directory an absurd size is announced, and the body is cut.
+    "read: a directory": Wrong(_STATUS, AnyOf("HTTP 500", "RemoteProtocolError")),
+    "read: a link to a directory": Wrong(_STATUS, AnyOf("HTTP 500", "RemoteProtocolError")),
     "read: a link loop": Wrong(_STATUS, "HTTP 500"),
     "read: permission denied": Wrong(_STATUS, "HTTP 500"),
     "read: below a file": Wrong(_STATUS, "HTTP 500"),
@@ -147,8 +148,8 @@ _SDK_WRONG = {
     "export: missing": Wrong(_STATUS, ("HTTP 404", b"")),
     "export: a dangling link": Wrong(_STATUS, ("HTTP 404", b"")),
     "export: a link loop": Wrong(_STATUS, ("HTTP 500", b"")),
-    "export: a directory": Wrong(_STATUS, ("HTTP 500", b"")),
-    "export: a link to a directory": Wrong(_STATUS, ("HTTP 500", b"")),
+    "export: a directory": Wrong(_STATUS, AnyOf(("HTTP 500", b""), ("RemoteProtocolError", b""))),
+    "export: a link to a directory": Wrong(_STATUS, AnyOf(("HTTP 500", b""), ("RemoteProtocolError", b""))),
     "export: a device": Wrong("a device has no size", (0, b"")),
     "export: permission denied": Wrong(_STATUS, ("HTTP 500", b"")),
     "destroyed twice": Wrong(_STATUS, (None, "HTTP 404")),
