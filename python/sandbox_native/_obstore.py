@@ -61,8 +61,11 @@ def installed() -> bool:
     return importlib.util.find_spec("obstore") is not None
 
 
-def begin(fs: Any, path: str, part_size: int) -> ObstoreSender:
+def begin(fs: Any, path: str, part_size: int, in_flight: int) -> ObstoreSender:
     """Begin an upload.
+
+    :param in_flight: parts on their way while the next is made; with 0 there is one, and it is certain when
+        the upload is sealed that all whole parts have arrived.
 
     :raises Exception: it could not be begun, for whatever reason. Nothing is left of it.
     """
@@ -78,7 +81,7 @@ def begin(fs: Any, path: str, part_size: int) -> ObstoreSender:
     unknown = store.config.keys() - options.keys() - _IGNORED - {"bucket"}
     if unknown:
         raise Unsuitable(f"the environment has options for obstore: {', '.join(sorted(unknown))}")
-    return ObstoreSender(bucket, store, part_size)
+    return ObstoreSender(bucket, store, part_size, in_flight)
 
 
 async def _told(fs: Any, bucket: str) -> tuple[dict[str, Any], Any]:
@@ -105,6 +108,8 @@ async def _told(fs: Any, bucket: str) -> tuple[dict[str, Any], Any]:
         "region": "us-east-1" if region in (None, "aws-global") else region,
         "virtual_hosted_style_request": False,
         "skip_signature": False,
+        # As the vendor's clients do it, which leave it to TLS to keep the body whole.
+        "unsigned_payload": endpoint.startswith("https:"),
         "client_options": {
             "allow_http": endpoint.startswith("http:"),
             "timeout": f"{_TRY_SECONDS}s",
@@ -165,11 +170,11 @@ class _Pieces:
 class ObstoreSender:
     """One upload through obstore.
 
-    One part is on its way at a time while the next is made: obstore tells of the arrival of a part only by
-    asking for the next, and that a part failed must be known before anything is published.
+    Obstore tells of the arrival of parts only by asking for the next when there are few enough on their way.
+    That a part failed must be known before another file is published, so then there is only one at a time.
     """
 
-    def __init__(self, bucket: Bucket, store: Any, part_size: int) -> None:
+    def __init__(self, bucket: Bucket, store: Any, part_size: int, in_flight: int) -> None:
         self._bucket = bucket
         self._part_size = part_size
         self._sent = 0
@@ -179,7 +184,7 @@ class ObstoreSender:
         self._began = time.monotonic()
         uploads = _obstore_loop.uploads()
         self._pieces = pieces = _Pieces(uploads.loop)
-        self._future = uploads.start(self._put(store), lambda: pieces.put(_Abandoned()))
+        self._future = uploads.start(self._put(store, in_flight), lambda: pieces.put(_Abandoned()))
         self._future.add_done_callback(self._ended)
         self._created = self._began
         try:
@@ -191,17 +196,16 @@ class ObstoreSender:
             raise
         self._created = time.monotonic()
 
-    async def _put(self, store: Any) -> Any:
+    async def _put(self, store: Any, in_flight: int) -> Any:
         import obstore
 
-        # Zero: wait for all before the next.
         return await obstore.put_async(
             store,
             self._bucket.key,
             self._pieces,
             use_multipart=True,
             chunk_size=self._part_size,
-            max_concurrency=0,
+            max_concurrency=in_flight,
         )
 
     def _ended(self, _: object) -> None:

@@ -24,12 +24,12 @@ CANCEL_CHECK = 0.2
 def beginning(fs: Any, path: str) -> Begin:
     """Uploads to ``path``, ``bucket/key``, by obstore where that is possible and else by ``fs`` itself."""
 
-    def begin(part_size: int, in_flight: int) -> Sender:
+    def begin(part_size: int, in_flight: int, alone: bool) -> Sender:
         from sandbox_native import _obstore
 
         if _obstore.installed():
             try:
-                return _obstore.begin(fs, path, part_size)
+                return _obstore.begin(fs, path, part_size, in_flight if alone else 0)
             except Exception as e:
                 # Whatever it was, the file system is the one to say what is wrong, or to do it.
                 log.debug("Not by obstore: %s", e)
@@ -122,7 +122,7 @@ class S3Sender:
             self._collect()
         self._pending.append(
             self._bucket.submit(
-                "upload_part", Key=self._bucket.key, UploadId=self._id, PartNumber=number, Body=bytes(part)
+                "upload_part", Key=self._bucket.key, UploadId=self._id, PartNumber=number, Body=part
             )
         )
 

@@ -235,7 +235,7 @@ class Export:
         self._log.info("Exported %s from sandbox %s (%s)", item.path, self._source.sandbox, format_size(size))
 
     def _fill(self, slot: Slot, item: Item) -> tuple[int, str | None]:
-        stream = slot.open(item.max_bytes)
+        stream = slot.open(item.max_bytes, alone=len(self._items) == 1)
         try:
             watched = self._watch(stream)
             with self._progress.on(item.path, watched):

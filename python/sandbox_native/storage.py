@@ -63,8 +63,12 @@ class Slot(ABC):
         """Why nothing can be published here, or None. Looks at the store where that costs one look."""
 
     @abstractmethod
-    def open(self, max_bytes: int) -> BinaryIO:
-        """Create the staging key. ``max_bytes`` is the most that will be written."""
+    def open(self, max_bytes: int, *, alone: bool = False) -> BinaryIO:
+        """Create the staging key.
+
+        :param max_bytes: the most that will be written.
+        :param alone: no other file is to be published together with this one.
+        """
 
     @abstractmethod
     def seal(self, stream: BinaryIO, size: int) -> None:
@@ -121,7 +125,7 @@ class LocalSlot(Slot):
             parent = os.path.dirname(parent)
         return None if os.path.isdir(parent) else f"{parent} is not a directory"
 
-    def open(self, max_bytes: int) -> BinaryIO:
+    def open(self, max_bytes: int, *, alone: bool = False) -> BinaryIO:
         self._make_parents()
         self.staging = os.path.join(self._parent, staging_name(self._name))
         # A new file, so its permissions are what the umask says.
@@ -213,7 +217,7 @@ class StoreSlot(Slot):
             return None  # a role that may not list; the store itself will refuse what it cannot take
         return "it is an existing directory" if is_folder else None
 
-    def open(self, max_bytes: int) -> BinaryIO:
+    def open(self, max_bytes: int, *, alone: bool = False) -> BinaryIO:
         folder, slash, name = self.path.rpartition("/")
         self.staging = f"{folder}{slash}{staging_name(name)}"
         stream: BinaryIO = self._fs.open(self.staging, "wb", **self._part_size(max_bytes))
@@ -266,8 +270,8 @@ class UploadSlot(StoreSlot):
         self._begin = begin
         self._upload: uploads.Upload | None = None
 
-    def open(self, max_bytes: int) -> BinaryIO:
-        self._upload = uploads.Upload(self._begin, max_bytes)
+    def open(self, max_bytes: int, *, alone: bool = False) -> BinaryIO:
+        self._upload = uploads.Upload(self._begin, max_bytes, alone=alone)
         return cast(BinaryIO, self._upload)
 
     def seal(self, stream: BinaryIO, size: int) -> None:

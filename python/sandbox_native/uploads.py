@@ -22,7 +22,7 @@ MAX_PARTS = 10_000
 """The most parts of one upload that S3 takes."""
 PART = 8 * MIB
 """The size of a part, if the file is not so large that it would make too many of them."""
-IN_FLIGHT = 4
+IN_FLIGHT = 3
 """Parts on their way at once."""
 MEMORY = 64 * MIB
 """What the parts on their way take at most, if parts are not larger than that themselves."""
@@ -38,7 +38,7 @@ class Sender(Protocol):
         """Send a part of the agreed size. Returns when the store may still be receiving it."""
 
     def seal(self, last: bytearray) -> None:
-        """Send what is left, less than a part or nothing; returns when the store has all parts."""
+        """Send what is left, less than a part or nothing; returns when the store has all whole parts."""
 
     def commit(self) -> None:
         """Make the object of the parts. Only after :meth:`seal`."""
@@ -52,9 +52,13 @@ class Sender(Protocol):
 
 
 class Begin(Protocol):
-    """Starts an upload with parts of ``part_size`` bytes, ``in_flight`` of them at once."""
+    """Starts an upload with parts of ``part_size`` bytes, ``in_flight`` of them at once.
 
-    def __call__(self, part_size: int, in_flight: int) -> Sender: ...
+    ``alone``: no other file is to appear together with this one, so that a part that failed need not be known
+    of before the end.
+    """
+
+    def __call__(self, part_size: int, in_flight: int, alone: bool) -> Sender: ...
 
 
 def part_size(size: int) -> int:
@@ -75,12 +79,14 @@ class Upload(io.RawIOBase):
     announce how large it is.
     """
 
-    def __init__(self, begin: Begin, max_bytes: int) -> None:
+    def __init__(self, begin: Begin, max_bytes: int, *, alone: bool = False) -> None:
         """
         :param begin: starts the upload.
         :param max_bytes: the most that will be written.
+        :param alone: no other file is to appear together with this one.
         """
         super().__init__()
+        self._alone = alone
         self._begin = begin
         self._max_bytes = max_bytes
         self._expected = max_bytes
@@ -133,7 +139,7 @@ class Upload(io.RawIOBase):
     def _sending(self) -> Sender:
         if self._sender is None:
             size = self._size_of_parts()
-            self._sender = self._begin(size, max(1, min(IN_FLIGHT, MEMORY // size)))
+            self._sender = self._begin(size, max(1, min(IN_FLIGHT, MEMORY // size)), self._alone)
         return self._sender
 
     def seal(self) -> None:
