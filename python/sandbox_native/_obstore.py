@@ -25,7 +25,8 @@ from functools import cache
 from typing import Any
 
 from sandbox_native import _obstore_loop, calls
-from sandbox_native._s3 import CANCEL_CHECK, Bucket
+from sandbox_native._in_flight import CANCEL_CHECK
+from sandbox_native._s3 import Bucket
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,19 @@ _HELD_BYTES = 64 * 1024 * 1024
 # Times in S3's answers are whole seconds.
 _CLOCK_SECONDS = 2
 
-# What may be in a store's configuration beside what it is given here: obstore reads the environment, too,
-# but not these, since it is given credentials.
-_IGNORED = {"access_key_id", "secret_access_key", "session_token", "default_region"}
+# Obstore reads its options from the environment, too. Where one begins like this, somebody wants objects or
+# connections otherwise than the file system makes them. All others are overridden by what it is given.
+_VARIABLES = (
+    "AWS_SERVER_SIDE_ENCRYPTION",
+    "AWS_SSE_",
+    "AWS_REQUEST_PAYER",
+    "AWS_CHECKSUM_",
+    "AWS_S3_EXPRESS",
+    "AWS_PROXY_",
+    "AWS_ALLOW_INVALID_CERTIFICATES",
+    "AWS_DEFAULT_CONTENT_TYPE",
+    "AWS_HTTP",
+)
 
 _held = 0
 _held_lock = threading.Lock()
@@ -73,14 +84,14 @@ def begin(fs: Any, path: str, part_size: int, in_flight: int) -> ObstoreSender:
         raise Unsuitable("obstore was used by the process that this one was forked from")
     if _held > _HELD_BYTES:
         raise Unsuitable("the last parts of other uploads take too much memory already")
+    own = [name for name in os.environ if name.startswith(_VARIABLES)]
+    if own:
+        raise Unsuitable(f"the environment has options for obstore: {', '.join(own)}")
     from obstore.store import S3Store
 
     bucket = Bucket(fs, path)
     options, secrets = asyncio.run_coroutine_threadsafe(_told(fs, bucket.name), fs.loop).result()
     store = S3Store(bucket.name, credential_provider=_provider(secrets, fs.loop), **options)
-    unknown = store.config.keys() - options.keys() - _IGNORED - {"bucket"}
-    if unknown:
-        raise Unsuitable(f"the environment has options for obstore: {', '.join(sorted(unknown))}")
     return ObstoreSender(bucket, store, part_size, in_flight)
 
 

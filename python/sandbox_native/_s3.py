@@ -9,16 +9,12 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections import deque
 from typing import Any
 
-from sandbox_native import calls
+from sandbox_native._in_flight import InFlight
 from sandbox_native.uploads import MAX_PARTS, Begin, Sender
 
 log = logging.getLogger(__name__)
-
-# How soon a wait for the store notices that the call was cancelled, in seconds.
-CANCEL_CHECK = 0.2
 
 
 def beginning(fs: Any, path: str) -> Begin:
@@ -36,18 +32,6 @@ def beginning(fs: Any, path: str) -> Begin:
         return S3Sender(fs, path, in_flight)
 
     return begin
-
-
-def wait(future: concurrent.futures.Future[Any]) -> Any:
-    """The result of ``future``, waited for until the call is cancelled.
-
-    :raises CallCancelled: it is; the future goes on.
-    """
-    while True:
-        concurrent.futures.wait([future], timeout=CANCEL_CHECK)
-        if future.done():
-            return future.result()
-        calls.check_cancelled()
 
 
 class Bucket:
@@ -99,8 +83,7 @@ class S3Sender:
 
     def __init__(self, fs: Any, path: str, in_flight: int) -> None:
         self._bucket = Bucket(fs, path)
-        self._in_flight = in_flight
-        self._pending: deque[concurrent.futures.Future[Any]] = deque()
+        self._sent = InFlight(in_flight)
         self._parts: list[dict[str, Any]] = []
         self._size = 0
         options = fs.s3_additional_kwargs
@@ -114,33 +97,31 @@ class S3Sender:
         return f"the unfinished upload {self._id} of s3://{self._bucket.name}/{self._bucket.key}"
 
     def send(self, part: bytearray) -> None:
-        number = len(self._parts) + len(self._pending) + 1
+        self._sent.make_room()
+        number = self._sent.count + 1
         if number > MAX_PARTS:
             raise OSError("the file has more parts than S3 takes; its size was not known beforehand")
         self._size += len(part)
-        while len(self._pending) >= self._in_flight:
-            self._collect()
-        self._pending.append(
+        self._sent.add(
             self._bucket.submit(
                 "upload_part", Key=self._bucket.key, UploadId=self._id, PartNumber=number, Body=part
             )
         )
 
-    def _collect(self) -> None:
-        answer = wait(self._pending[0])
-        self._pending.popleft()
-        part = {"PartNumber": len(self._parts) + 1, "ETag": answer["ETag"]}
+    def _part(self, number: int, answer: dict[str, Any]) -> dict[str, Any]:
+        part = {"PartNumber": number, "ETag": answer["ETag"]}
         # An upload that was made with a checksum wants to hear that of each part again, any other does not.
         if self._checksum in answer:
             part[self._checksum] = answer[self._checksum]
-        self._parts.append(part)
+        return part
 
     def seal(self, last: bytearray) -> None:
         # An upload without parts cannot be completed, so an empty file is one empty part.
-        if last or not (self._parts or self._pending):
+        if last or not self._sent.count:
             self.send(last)
-        while self._pending:
-            self._collect()
+        self._parts = [
+            self._part(number, answer) for number, answer in enumerate(self._sent.answers(), start=1)
+        ]
 
     def commit(self) -> None:
         since = time.monotonic()
@@ -163,10 +144,7 @@ class S3Sender:
         return None
 
     def abort(self) -> None:
-        # A part that arrives after the abort may stay, so none is left on its way.
-        for future in self._pending:
-            future.cancel()
-        concurrent.futures.wait(self._pending)
-        self._pending.clear()
+        # A part that arrives after the abort may stay.
+        self._sent.cancel()
         with contextlib.suppress(FileNotFoundError):
             self._bucket.call("abort_multipart_upload", UploadId=self._id)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that a store takes in parts, and shows only once it is told that they are complete.
 
-S3 keeps the parts of a multipart upload to itself until the upload is completed, so an upload to the
-destination's own key is as good a staging place as a key beside it, and a better one: nothing has to be
-copied, whatever the size, and nothing deleted; nobody sees, and no event or version is made of, a key that is
-not the destination; and the role needs no more than to put. All files are sent first, and only then are their
-uploads completed, one request each.
+S3 keeps the parts of a multipart upload to itself until the upload is completed, and Azure the blocks of a
+blob until their list is committed. So an upload to the destination's own key is as good a staging place as a
+key beside it, and a better one: nothing has to be copied, whatever the size, and nothing deleted; nobody sees,
+and no event or version is made of, a key that is not the destination; and the role needs no more than to put.
+All files are sent first, and only then are their uploads completed, one request each.
 """
 
 from __future__ import annotations
@@ -173,9 +173,14 @@ class Upload(io.RawIOBase):
 
 def begin_for(fs: Any, path: str) -> Begin | None:
     """How uploads to ``path`` begin; ``None`` where the store has none or they are not known to be safe."""
-    # By name and exactly: a subclass may do more on its way to S3, and s3fs need not be there.
-    if f"{type(fs).__module__}.{type(fs).__qualname__}" != "s3fs.core.S3FileSystem":
-        return None
-    from sandbox_native import _s3
+    # By name and exactly: a subclass may do more on its way to the store, and the package need not be there.
+    name = f"{type(fs).__module__}.{type(fs).__qualname__}"
+    if name == "s3fs.core.S3FileSystem":
+        from sandbox_native import _s3
 
-    return _s3.beginning(fs, path)
+        return _s3.beginning(fs, path)
+    if name == "adlfs.spec.AzureBlobFileSystem":
+        from sandbox_native import _azure
+
+        return _azure.beginning(fs, path)
+    return None

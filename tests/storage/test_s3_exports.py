@@ -16,7 +16,7 @@ from upath import UPath
 
 from gateway import Account, Gateway
 from proxy import Proxy, Request
-from sandbox_native import calls, uploads
+from sandbox_native import _obstore, calls, uploads
 from sandbox_native.contract import SandboxError, SandboxTerminalError
 from sandbox_native.exports import Export, Item, Source
 
@@ -158,8 +158,14 @@ class Scene:
         assert self.s3.objects(self.bucket) == self.before
 
 
-@pytest.mark.parametrize("kind", range(len(KINDS)), ids=NAMES)
-@pytest.mark.parametrize("at", ["begin", "part", "end"])
+@pytest.mark.parametrize(
+    ("at", "kind"),
+    [
+        *[("part", kind) for kind in range(len(KINDS))],
+        *[(at, NAMES.index(kind)) for at in ("begin", "end") for kind in ("OSError", "KeyboardInterrupt")],
+    ],
+    ids=lambda value: NAMES[value] if isinstance(value, int) else value,
+)
 def test_fault_31_a_copy_that_ends_in_any_exception(
     s3: Gateway, bucket: str, writer: str, kind: int, at: str
 ) -> None:
@@ -225,6 +231,97 @@ def test_fault_31_a_request_that_is_refused(
             assert s3.objects(bucket).get(f"out/{path}") == expected
     else:
         scene.is_as_it_was()
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth"),
+    [
+        ("CreateMultipartUpload", 0),
+        *[("UploadPart", n) for n in range(5)],
+        ("CompleteMultipartUpload", 0),
+    ],
+)
+def test_fault_31_a_request_for_a_file_alone_that_is_refused(
+    s3: Gateway, bucket: str, writer: str, proxy: Proxy, operation: str, nth: int
+) -> None:
+    """Several parts are on their way then, with obstore until the very end."""
+    s3.client.put_object(Bucket=bucket, Key="out/f", Body=b"as it was")
+    proxy.rule = once(operation, nth, "refuse")
+    with pytest.raises(SandboxTerminalError) as caught:
+        export(Files({"f": content(4 * PART + 1)}), bucket, s3.root, proxy.endpoint)
+    assert s3.objects(bucket) == {"out/f": b"as it was"} and s3.uploads(bucket) == []
+    assert "Already in place" not in str(caught.value) and "Left behind" not in str(caught.value)
+
+
+def test_what_obstore_would_keep_in_memory_s3fs_sends(
+    s3: Gateway, bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of many files, each smaller than a part."""
+    monkeypatch.setattr(_obstore, "_HELD_BYTES", 2 << 20)
+    files = Files({f"f{n}": content(1 << 20, n) for n in range(6)})
+    export(files, bucket, s3.root, proxy.endpoint)
+    assert s3.objects(bucket) == {f"out/{path}": data for path, data in files.files.items()}
+    made = [r.agent for r in proxy.seen if r.operation == "CreateMultipartUpload"]
+    assert ["object_store" in agent for agent in made] == [True, True, True, False, False, False]
+    assert _obstore._held == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"s3_additional_kwargs": {"ContentType": "text/csv"}},
+        {"requester_pays": True},
+        {"anon": True},
+        {"config_kwargs": {"s3": {"payload_signing_enabled": True}}},
+        {"config_kwargs": {"proxies": {"https": "http://127.0.0.1:1"}}},
+        {"config_kwargs": {"signature_version": "s3"}},
+    ],
+)
+def test_options_that_obstore_is_not_told_of_are_left_to_s3fs(
+    s3: Gateway, bucket: str, options: dict[str, Any]
+) -> None:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(**{**s3.root.options(), **options})
+    with pytest.raises(_obstore.Unsuitable):
+        _obstore.begin(fs, f"{bucket}/key", PART, 0)
+    assert s3.uploads(bucket) == []
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["AWS_SERVER_SIDE_ENCRYPTION", "AWS_SSE_KMS_KEY_ID", "AWS_PROXY_URL", "AWS_CHECKSUM_ALGORITHM"],
+)
+def test_options_of_obstore_in_the_environment_are_not_taken(
+    s3: Gateway, bucket: str, proxy: Proxy, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    export(Files({"f": content(3)}), bucket, s3.root, proxy.endpoint)
+    assert s3.objects(bucket) == {"out/f": content(3)}
+    assert not [request for request in proxy.seen if "object_store" in request.agent]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *[
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SESSION_TOKEN",
+        ],
+        *["AWS_SKIP_SIGNATURE", "AWS_REGION", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_BUCKET"],
+    ],
+)
+def test_what_the_environment_says_does_not_lead_obstore_elsewhere(
+    s3: Gateway, bucket: str, proxy: Proxy, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "true" if variable.endswith(("SIGNATURE", "REQUEST")) else "http://127.0.0.1:1"
+    monkeypatch.setenv(variable, value)
+    export(Files({"f": content(3)}), bucket, s3.root, proxy.endpoint)
+    assert s3.objects(bucket) == {"out/f": content(3)}
+    assert {r.bucket for r in proxy.seen} == {bucket}
 
 
 @pytest.mark.parametrize("nth", range(3))
