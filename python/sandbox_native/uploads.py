@@ -2,10 +2,10 @@
 """Files that a store takes in parts, and shows only once it is told that they are complete.
 
 S3 keeps the parts of a multipart upload to itself until the upload is completed, and Azure the blocks of a
-blob until their list is committed. So an upload to the destination's own key is as good a staging place as a
-key beside it, and a better one: nothing has to be copied, whatever the size, and nothing deleted; nobody
-sees, and no event or version is made of, a key that is no destination; and the role needs no more than to put. All
-files are sent first, and only then are their uploads completed, one request each.
+blob until their list is committed. So an upload to the destination's own key is as good a staging place as
+a key beside it, and a better one: nothing has to be copied, whatever the size, and nothing deleted; nobody
+sees, and no event or version is made of, a key that is no destination; and the role needs no more than to
+put. All files are sent first, and only then are their uploads completed, one request each.
 """
 
 from __future__ import annotations
