@@ -14,7 +14,7 @@ from measure import Row, seconds, side_by_side, size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "net"))
 
-from servers.islo.handle import IsloServer  # noqa: E402
+from servers.islo.handle import IsloServer
 
 RUNS = 7
 

@@ -79,7 +79,7 @@ class Refusing:
 
     def __init__(self, box: Sandbox, monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
         self.waits: list[float] = []
-        self._api = box.backend._api()
+        self._api = box.backend._service().api
         self._account = self._api._account
         self._refusals = refusals
         self._socket = socket.socket()

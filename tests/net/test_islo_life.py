@@ -347,7 +347,13 @@ def test_no_secret_is_in_an_error_or_a_log(
     name = backend.create()
     (session,) = _islo_token._sessions.values()
     body = {"code": "X", "message": f"bad header: Bearer {session._token} of {SECRET}"}
-    said: list[str] = [repr(backend), repr(vars(backend)), repr(vars(backend._api())), repr(session)]
+    said: list[str] = [
+        repr(backend),
+        repr(vars(backend)),
+        repr(vars(backend._service())),
+        repr(vars(backend._service().api)),
+        repr(session),
+    ]
     for status in (400, 401, 403, 409, 429, 500, 503):
         islo.faults.add("*", "status", status=status, body=body, times=None)
         for call in (
