@@ -10,6 +10,7 @@ whole and could look cut with the word it is called by.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import time
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from sandbox_native.backends._islo_calls import (
     unusable,
     well_formed,
 )
+from sandbox_native.contract import SandboxError
 
 STREAM_CAP = 1024 * 1024
 """Bytes of each stream that the service keeps, the last ones."""
@@ -43,34 +45,46 @@ _LONGEST_REQUEST = 30.0
 # Seconds for a start with all its tries, however long the command may take.
 _LONGEST_START = 120.0
 _START_DELAY = 1.0
+# Seconds for the output of a command whose time is up.
+_COLLECT_TIMEOUT = 5.0
 # Seconds between polls: a quick command is reported quickly, a slow one asked for seldom.
 _FIRST_POLL = 0.01
 _LONGEST_POLL = 2.0
 _POLL_GROWTH = 1.4
 
-# $0: the mark of a whole stream. $1: the command. $2: how many bytes of each stream to send.
+# Sends the last $2 bytes of the file $1, and no more although something writes on.
+_SEND = """\
+send() {
+[ -s "$1" ] || return 0
+n=$(wc -c <"$1")
+tail -c "$2" <"$1" | head -c "$2"
+[ $((n)) -ge "$2" ] || [ $((n * 3)) -lt "$2" ] || printf %s "$0"
+}
+"""
+
+# $0: the mark of a whole stream, whose end is in the name of the folder with the output, too. $1: the
+# command. $2: how many bytes of each stream to send.
 # Foreground only: nothing waits for the end of the streams, which a background process may hold open. No
 # login shell, since a profile would change the environment. The two files are gone before the script ends.
-WRAPPER = """\
-b=${TMPDIR:-/tmp}/airflow-sandbox-$$ d=$b n=0
-until mkdir -m 700 "$d" 2>/dev/null; do
-if [ ! -e "$d" ] || [ $n -gt 99 ]; then mkdir -m 700 "$d"; exit 70; fi
-n=$((n + 1)) d=$b-$n
-done
+WRAPPER = f"""\
+d=${{TMPDIR:-/tmp}}/airflow-sandbox-$$-${{0#*:}}
+mkdir -m 700 "$d" || exit 70
 trap 'rm -rf "$d"' EXIT
 trap 'exit 143' HUP INT TERM
 sh -c -- "$1" >"$d/out" 2>"$d/err" </dev/null
 s=$?
-send() {
-[ -s "$1" ] || return 0
-n=$(wc -c <"$1")
-tail -c "$2" <"$1"
-[ $((n)) -ge "$2" ] || [ $((n * 3)) -lt "$2" ] || printf %s "$0"
-}
-send "$d/out" "$2"
+{_SEND}send "$d/out" "$2"
 send "$d/err" "$2" >&2
 exit $s
 """
+
+# The same of a command that still runs, or whose script was killed.
+COLLECTOR = f"""\
+for d in "${{TMPDIR:-/tmp}}"/airflow-sandbox-*-"${{0#*:}}"; do :; done
+{_SEND}send "$d/out" "$1"
+send "$d/err" "$1" >&2
+"""
+_OWN_FOLDER = re.compile(r"airflow-sandbox-\d+-[0-9a-f]{16}")
 
 
 class Outcome(NamedTuple):
@@ -111,10 +125,33 @@ def start(api: Api, sandbox: str, command: str, *, timeout: float, budget: int) 
     :raises SandboxTerminalError: the answer makes no sense.
     """
     mark = f"airflow-sandbox:{secrets.token_hex(8)}"
-    body = {
-        "command": ["sh", "-c", WRAPPER, mark, checked_text(command, "The command"), str(budget + 1)],
-        "timeout_secs": max(1, math.ceil(timeout)),
-    }
+    words = ["sh", "-c", WRAPPER, mark, checked_text(command, "The command"), str(budget + 1)]
+    return _start(api, sandbox, words, mark, timeout=timeout, budget=budget)
+
+
+def collect(api: Api, started: Started) -> Outcome | None:
+    """What a command whose time is up has printed so far, where that can be had at once.
+
+    :return: None where it cannot.
+    :raises CallCancelled: cancelled meanwhile.
+    """
+    words = ["sh", "-c", COLLECTOR, started.mark, str(started.budget + 1)]
+    try:
+        collector = _start(
+            api, started.sandbox, words, started.mark, timeout=_COLLECT_TIMEOUT, budget=started.budget
+        )
+        return wait(api, collector)
+    except (CallError, SandboxError):
+        return None
+
+
+def is_scratch(name: str) -> bool:
+    """Whether a file of this name is where a command's output is kept while it runs."""
+    return _OWN_FOLDER.fullmatch(name) is not None
+
+
+def _start(api: Api, sandbox: str, words: list[str], mark: str, *, timeout: float, budget: int) -> Started:
+    body = {"command": words, "timeout_secs": max(1, math.ceil(timeout))}
     path = sandbox_path(sandbox, "exec")
     deadline = time.monotonic() + max(_LEAST_REQUEST, min(timeout, _LONGEST_START))
     answer = again(

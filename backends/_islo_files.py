@@ -50,8 +50,8 @@ def read(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, 
     :raises SandboxTerminalError: the service or the sandbox does not serve.
     """
     guest.operand(path)
+    url = _files(sandbox, _absolute(run, path, "read"))
     deadline = time.monotonic() + OPERATION_TIMEOUT
-    url = _files(sandbox, path)
     data = bytearray()
 
     def fetch() -> None:
@@ -87,9 +87,11 @@ def write(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str,
     :raises SandboxError: it cannot be written.
     :raises SandboxTerminalError: the service or the sandbox does not serve.
     """
-    parent = posixpath.dirname(guest.operand(path))
+    guest.operand(path)
     if path.endswith("/"):
         raise SandboxError(f"{path!r} is a directory; name the file to write.")
+    target = _absolute(run, path, "write")
+    parent = posixpath.dirname(target)
     if parent.strip("/") not in ("", "."):
         made = run(
             f"mkdir -p -- {shlex.quote(parent)}", timeout=OPERATION_TIMEOUT, max_output_bytes=64 * 1024
@@ -101,7 +103,9 @@ def write(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str,
     try:
         again(
             # Twice the same content is the same file.
-            lambda: api.call("POST", _files(sandbox, path), parts=[part], deadline=deadline, idempotent=True),
+            lambda: api.call(
+                "POST", _files(sandbox, target), parts=[part], deadline=deadline, idempotent=True
+            ),
             deadline=deadline,
             worth=worth_repeating(OVERLOADED | {409}),
         )
@@ -174,6 +178,16 @@ def _after(run: command_files.Run, path: str, stamp: str, size: int, copied: int
             f"{path!r} changed while it was exported: it had {size} bytes at first, {copied} were copied, "
             f"{guest.stamped_size(after)} it has now. A process in the sandbox may still be writing it."
         )
+
+
+def _absolute(run: command_files.Run, path: str, verb: str) -> str:
+    """``path``, from where commands start unless it is absolute: the service takes no other."""
+    if path.startswith("/"):
+        return path
+    result = run('printf %s "$PWD"', timeout=OPERATION_TIMEOUT, max_output_bytes=64 * 1024)
+    if result.exit_code or not result.stdout.startswith("/"):
+        raise SandboxError(f"Could not {verb} {path!r}: give the path from / on.")
+    return posixpath.join(result.stdout, path)
 
 
 def _files(sandbox: str, path: str) -> str:

@@ -200,7 +200,11 @@ class Service:
                 stdout_truncated=outcome.stdout_cut,
                 stderr_truncated=outcome.stderr_cut,
             )
-        self._clean_up(sandbox, "Timed out running a command in an Islo sandbox")
+        try:
+            if outcome is None or not (outcome.stdout or outcome.stderr):
+                outcome = commands.collect(api, started) or outcome
+        finally:
+            self._clean_up(sandbox, "Timed out running a command in an Islo sandbox")
         return SandboxExecResult(
             exit_code=-1,
             stdout=outcome.stdout if outcome else "",
@@ -231,7 +235,9 @@ class Service:
 
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         run = self._helper(sandbox, f"listing {path!r}")
-        return command_files.list_directory(run, path, part_bytes=files.LISTING_PART)
+        found = command_files.list_directory(run, path, part_bytes=files.LISTING_PART)
+        # The listing is a command as well.
+        return [entry for entry in found if not commands.is_scratch(entry[0])]
 
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
         positive_finite(max_bytes, "max_bytes")

@@ -21,11 +21,12 @@ class IsloSandboxBackend(SandboxBackend):
     are set ``ISLO_BASE_URL`` and ``ISLO_COMPUTE_URL``.
 
     File contents move through the service's own calls. Everything else is a command, so the image needs
-    ``sh`` with ``mkdir``, ``rm``, ``tail`` and ``wc``; listings and exports ``base64`` or ``od``, ``stat``. A
-    command's output is kept in the sandbox and its last bytes are sent.
+    ``sh`` with ``mkdir``, ``rm``, ``tail``, ``head`` and ``wc``; listings and exports ``base64`` or ``od``, and
+    ``stat``. A command's output is kept in the sandbox and its last bytes are sent.
 
     The service cannot stop a command. One whose time is up, or that is cancelled, is ended by deleting its
-    sandbox; a result says so by ``sandbox_terminated``.
+    sandbox; a result says so by ``sandbox_terminated``. What a command printed before its time was up is
+    kept.
 
     A copy or an unpickled backend has the same options. Handles of another process work.
 
@@ -128,7 +129,7 @@ class IsloSandboxBackend(SandboxBackend):
     def read_file(self, sandbox: str, path: str, *, max_bytes: int) -> bytes:
         """Read a regular file, by the service's own call.
 
-        :param path: absolute; the service refuses others.
+        :param path: absolute, or relative to where commands start.
         :raises ValueError: ``max_bytes`` is not positive.
         :raises SandboxFileTooLargeError: it is larger than ``max_bytes``.
         :raises SandboxError: it cannot be read; the text says why.
@@ -140,7 +141,7 @@ class IsloSandboxBackend(SandboxBackend):
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Create or replace a file of any size, by the service's own call, with its missing parents.
 
-        :param path: absolute; the service refuses others.
+        :param path: absolute, or relative to where commands start.
         :raises SandboxError: it cannot be written; the text says why.
         :raises SandboxTerminalError: the service or the sandbox does not serve.
         """

@@ -19,7 +19,7 @@ API_ERROR = {"code": "INTERNAL_ERROR", "message": "try later"}
 
 
 def started(box: Sandbox) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(box.server.requests("exec")[-1]["body"])
+    body: dict[str, Any] = json.loads(box.server.requests("exec")[0]["body"])
     return body
 
 
@@ -163,8 +163,8 @@ def test_the_hint_is_in_whole_seconds(box: Sandbox, timeout: float, seconds: int
 @pytest.mark.parametrize("operation", ["exec", "result"])
 def test_a_slow_answer_costs_the_command_nothing(box: Sandbox, operation: str) -> None:
     # No request is given up within 5 s, and the clock runs from the answer to the start.
-    box.server.faults.add(operation, "hang", seconds=2.5)
-    result = box.run("echo ran", timeout=1)
+    box.server.faults.add(operation, "hang", seconds=4)
+    result = box.run("echo ran", timeout=3)
     assert (result.stdout, result.timed_out) == ("ran\n", False)
     assert box.stands()
 
@@ -241,17 +241,29 @@ def test_the_service_ended_the_command(box: Sandbox) -> None:
 
 @pytest.mark.parity("A Run#16")
 def test_its_time_is_up(box: Sandbox) -> None:
-    result = box.run("echo lost; sleep 60", timeout=0.5)
-    assert (result.exit_code, result.stdout, result.stderr) == (-1, "", "")
+    result = box.run("seq 1000; echo so far >&2; sleep 60", timeout=3, max_output_bytes=20)
+    assert result.exit_code == -1
+    # What it had printed is fetched before the sandbox goes.
+    assert (result.stdout, result.stdout_truncated) == ("997\n998\n999\n1000\n", True)
+    assert (result.stderr, result.stderr_truncated) == ("so far\n", False)
     assert result.timed_out and result.sandbox_terminated
     assert box.server.count("delete") == 1
+    assert not box.stands()
+
+
+@pytest.mark.parametrize("fault", [{"kind": "status", "status": 503}, {"kind": "hang", "seconds": 600}])
+def test_its_time_is_up_and_the_service_does_not_answer(box: Sandbox, fault: dict[str, Any]) -> None:
+    box.server.faults.add("exec", nth=2, times=None, **fault)
+    result = box.run("echo lost; sleep 60", timeout=0.5)
+    assert (result.exit_code, result.stdout) == (-1, "")
+    assert result.timed_out and result.sandbox_terminated
     assert not box.stands()
 
 
 def test_the_last_poll_is_made_when_time_is_up(box: Sandbox) -> None:
     # An end that came after the last poll but one is not a timeout.
     box.server.faults.add("result", "status", status=503, times=1, headers={"Retry-After": "60"})
-    result = box.run("echo ran", timeout=1)
+    result = box.run("echo ran", timeout=3)
     assert (result.stdout, result.timed_out) == ("ran\n", False)
     assert box.server.count("result") == 2
 

@@ -139,10 +139,18 @@ def test_a_read_is_tried_again(box: Sandbox, pauses: list[float], fault: dict[st
 
 @pytest.mark.parity("A File#9")
 def test_the_services_message_reaches_the_model(box: Sandbox) -> None:
+    body = {"code": "INVALID_PATH", "message": "path must be absolute: rel.txt."}
+    box.server.faults.add("download", "status", status=400, body=body)
     with pytest.raises(SandboxError) as caught:
         box.backend.read_file(box.name, "rel.txt", max_bytes=10)
     assert recoverable(caught)
     assert str(caught.value) == "Could not read 'rel.txt' (HTTP 400): path must be absolute: rel.txt."
+
+
+def test_relative_paths_start_where_commands_do(box: Sandbox) -> None:
+    box.backend.write_file(box.name, "sub dir/rel#é", b"content")
+    assert box.run("cat 'sub dir/rel#é'").stdout == "content"
+    assert box.backend.read_file(box.name, "sub dir/rel#é", max_bytes=7) == b"content"
 
 
 @pytest.mark.parity("A File#10")

@@ -158,6 +158,13 @@ def test_a_cancelled_command_ends_with_its_sandbox_and_says_so(
     assert box.server.count("delete") == 1
 
 
+def test_a_cancel_while_the_last_output_is_fetched(box: Sandbox) -> None:
+    box.server.faults.add("exec", "hang", nth=2, seconds=600)
+    done = Cancelled(lambda: box.run("sleep 1000", timeout=0.5), lambda: box.server.count("exec") == 2)
+    assert isinstance(done.error, calls.CallCancelled)
+    assert not box.stands()
+
+
 def test_a_cancel_while_the_start_is_not_answered(box: Sandbox) -> None:
     box.server.faults.add("exec", "hang", seconds=600)
     done = Cancelled(lambda: box.run("sleep 1000", timeout=900), lambda: box.server.count("exec"))

@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_native.backends._islo_commands import LARGEST_BUDGET, STREAM_CAP, WRAPPER, bounded, budget_of
+from sandbox_native.backends._islo_commands import (
+    COLLECTOR,
+    LARGEST_BUDGET,
+    STREAM_CAP,
+    WRAPPER,
+    bounded,
+    budget_of,
+)
 
 MARK = "airflow-sandbox:0123456789abcdef"
 SHELLS = [shell for shell in (["dash"], ["bash"], ["busybox", "sh"]) if shutil.which(shell[0])]
@@ -90,24 +97,8 @@ def test_modes_of_what_a_command_makes(wrapped: Wrapped, tmp_path: Path) -> None
 def test_the_captured_output_is_private_and_gone_afterwards(wrapped: Wrapped, tmp_path: Path) -> None:
     process = wrapped('cd "$TMPDIR"; stat -c "%a %n" airflow-sandbox-*')
     out, err = process.communicate(timeout=60)
-    assert re.fullmatch(rb"700 airflow-sandbox-\d+\n", out), err
+    assert re.fullmatch(rb"700 airflow-sandbox-\d+-0123456789abcdef\n", out), err
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
-
-
-def test_what_an_earlier_command_left_is_not_in_the_way(wrapped: Wrapped, tmp_path: Path) -> None:
-    # A script that was killed leaves its folder, and its process number comes again.
-    command = f'echo {"$"}PPID; for d in {tmp_path}/airflow-sandbox-*; do echo "$d"; done'
-    taken = f"mkdir {tmp_path}/airflow-sandbox-$$; exec sh -c \"$0\" {MARK} '{command}' 99"
-    process = subprocess.Popen(
-        ["sh", "-c", taken, WRAPPER],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)},
-    )
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert out.splitlines()[-1].endswith(b"-1")
-    assert not list(tmp_path.glob("airflow-sandbox-*-1"))
 
 
 def test_no_place_for_the_output_is_said(wrapped: Wrapped) -> None:
@@ -138,6 +129,32 @@ def test_a_terminated_group(wrapped: Wrapped, tmp_path: Path) -> None:
     assert out == b""
     assert b"No such file" not in err and b"nonexistent" not in err
     assert not list(tmp_path.glob("airflow-sandbox-*"))
+
+
+def test_output_is_bounded_while_something_writes_on(wrapped: Wrapped) -> None:
+    process = wrapped("yes & echo $!")
+    out, _ = process.communicate(timeout=100)
+    assert len(out) <= 1001
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_a_running_command_has_printed(wrapped: Wrapped, tmp_path: Path) -> None:
+    process = wrapped(f"seq 1000; echo err >&2; : >{tmp_path}/ready; sleep 600")
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.01)
+    for mark, out, err in (
+        (MARK, b"8\n999\n1000\n", b"err\n" + MARK.encode()),
+        ("airflow-sandbox:0123456789abcdee", b"", b""),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", COLLECTOR, mark, "11"],
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            timeout=100,
+        )
+        assert (done.stdout, done.stderr) == (out, err)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 @pytest.mark.parametrize("command", ["-x", "--", "+e", "", "#", "exit"])
