@@ -20,9 +20,9 @@ class IsloSandboxBackend(SandboxBackend):
     Credentials are those of the worker's environment, read at the first use: ``ISLO_API_KEY``, and where they
     are set ``ISLO_BASE_URL`` and ``ISLO_COMPUTE_URL``.
 
-    File contents move through the service's own calls. Everything else is a command, so the image needs
-    ``sh`` with ``mkdir``, ``rm``, ``tail``, ``head`` and ``wc``; listings and exports ``base64`` or ``od``, and
-    ``stat``. A command's output is kept in the sandbox and its last bytes are sent.
+    File contents move through the service's own calls. Everything else is a command: the image needs ``sh``
+    with ``mkdir``, ``rm``, ``tail``, ``head``, ``wc`` and ``stat``, and ``base64`` or ``od``. A command's
+    output is kept in the sandbox and its last bytes are sent.
 
     The service cannot stop a command. One whose time is up, or that is cancelled, is ended by deleting its
     sandbox; a result says so by ``sandbox_terminated``. What a command printed before its time was up is
