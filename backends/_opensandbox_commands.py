@@ -259,10 +259,10 @@ class Commands:
         except RefusedError as e:
             if e.status != 404:
                 raise
-            return self._gone(sandbox)
+            return self._gone(sandbox, "")
         except SandboxTerminalError as e:
-            if e.__cause__ is None:  # an answer: the sandbox has ended
-                return self._gone(sandbox)
+            if e.__cause__ is None:  # an answer: the sandbox has ended, and is still listed
+                return self._gone(sandbox, str(e))
             raise SandboxTerminalError(
                 f"OpenSandbox could not {OPERATION}: {cause}, and whether the command goes on could not be "
                 f"found out: {e}"
@@ -281,8 +281,8 @@ class Commands:
             return _result(frame, frame.exit_status)
         return _result(frame, -1, stderr=_with_line(frame.stderr.text, _NO_STATUS))
 
-    def _gone(self, sandbox: Sandbox) -> SandboxExecResult:
-        self._abandon(sandbox.id, "")
+    def _gone(self, sandbox: Sandbox, why: str) -> SandboxExecResult:
+        self._abandon(sandbox.id, why)
         return _told(-1, stderr="The sandbox ended while the command was running.", terminated=True)
 
     def _unaccepted(

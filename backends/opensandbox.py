@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from sandbox_native import calls
 from sandbox_native.contract import (
     EXPIRES_AT_TAG,
     NETWORK_TAG,
@@ -23,7 +22,6 @@ from sandbox_native.contract import (
     SandboxTerminalError,
     encode_network_policy,
 )
-from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
 if TYPE_CHECKING:
@@ -165,6 +163,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         """
         from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
         from sandbox_native.backends import _opensandbox_policy as policy
+        from sandbox_native.names import new_sandbox_name
 
         network = policy.requested(spec)
         metadata = {**_CREATED_BY, "name": new_sandbox_name()}
@@ -217,8 +216,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
 
     def _discard(self, handle: str, error: BaseException) -> None:
         try:
-            with calls.uncancellable():
-                self.destroy(handle)
+            self.destroy(handle)
         except SandboxError as again:
             error.add_note(f"Sandbox {handle} stays until its server-side lifetime ends: {again}")
 
@@ -227,6 +225,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
 
         :raises SandboxTerminalError: it may still be there.
         """
+        from sandbox_native import calls
         from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
 
         self._forget(sandbox)
