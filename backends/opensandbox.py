@@ -109,6 +109,11 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         self.use_server_proxy = use_server_proxy
         self._state = _State()
 
+    @classmethod
+    def from_environment(cls, **options: Any) -> OpenSandboxBackend:
+        """One for a program without Airflow connections; takes the other arguments of the constructor."""
+        return cls(None, **options)
+
     # -- what is not copied ------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -389,6 +394,15 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         """Give up the claim of ``holder``; see ``AttachableSandboxBackend.release``."""
         super().release(sandbox, holder=holder)
         self._own().attached.discard(sandbox)
+
+
+def diagnose() -> list[tuple[str, bool, str, str]]:
+    """What of this backend works from here: (check, works, detail, what to do). Creates nothing."""
+    from sandbox_native import __version__
+    from sandbox_native.backends import _opensandbox_diagnose
+
+    checks: list[tuple[str, bool, str, str]] = _opensandbox_diagnose.diagnose(__version__)
+    return checks
 
 
 def _encoded(tags: Any, values: Mapping[str, str]) -> dict[str, str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from opensandbox_box import opened  # noqa: F401 (fixture)
 from sandbox_native.http import Client
 from scripted import Script, Server
 from servers.islo.fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)
-from opensandbox_box import opened  # noqa: F401 (fixture)
 from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server  # noqa: F401 (fixtures)
 from suite.run import pytest_terminal_summary  # noqa: F401 (a hook)
 

@@ -221,7 +221,9 @@ def test_an_error_that_is_none(opened: OpenBox) -> None:
 
 
 @pytest.mark.parity("B Run#5")
-@pytest.mark.parametrize("end", [{"end_at": "execution_complete"}, {"drop": ["execution_complete", "stdout"]}])
+@pytest.mark.parametrize(
+    "end", [{"end_at": "execution_complete"}, {"drop": ["execution_complete", "stdout"]}]
+)
 def test_a_stream_without_a_last_event(opened: OpenBox, end: dict[str, Any]) -> None:
     """What is known of the command is told: here it had ended, which its files say."""
     opened.server.faults.add("command", "events", **end)

@@ -119,7 +119,9 @@ def test_without_a_connection_the_environment_counts(monkeypatch: pytest.MonkeyP
     with pytest.raises(SandboxTerminalError, match="blanks"):
         service.resolve(None, None)
     monkeypatch.setenv("OPEN_SANDBOX_API_KEY", "key")
-    assert service.resolve(None, None) == service.Settings("http://env.example:1/v1", "http", 30.0, True, "key")
+    assert service.resolve(None, None) == service.Settings(
+        "http://env.example:1/v1", "http", 30.0, True, "key"
+    )
     assert service.resolve(None, False).use_server_proxy is False
     monkeypatch.delenv("OPEN_SANDBOX_DOMAIN")
     assert service.resolve(None, None).base_url == "http://localhost:8080/v1"
@@ -128,7 +130,12 @@ def test_without_a_connection_the_environment_counts(monkeypatch: pytest.MonkeyP
 @pytest.mark.parity("B Conn#4")
 @pytest.mark.parametrize(
     ("extra", "value"),
-    [("request_timeout", "never"), ("request_timeout", 0), ("request_timeout", "inf"), ("use_server_proxy", "sometimes")],
+    [
+        ("request_timeout", "never"),
+        ("request_timeout", 0),
+        ("request_timeout", "inf"),
+        ("use_server_proxy", "sometimes"),
+    ],
 )
 def test_an_extra_that_means_nothing_is_named(airflow: Any, extra: str, value: Any) -> None:
     airflow(host="h", extra_dejson={extra: value})
@@ -150,7 +157,9 @@ def test_without_airflow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
         OpenSandboxBackend().create()
 
 
-def test_the_key_is_in_no_text(monkeypatch: pytest.MonkeyPatch, opensandbox_server: OpenSandboxServer) -> None:
+def test_the_key_is_in_no_text(
+    monkeypatch: pytest.MonkeyPatch, opensandbox_server: OpenSandboxServer
+) -> None:
     secret = "very-secret-key"
     monkeypatch.setenv("OPEN_SANDBOX_API_KEY", secret)
     opensandbox_server.faults.add(

@@ -158,7 +158,11 @@ def test_one_failure_of_the_read_back_is_ridden_out_and_no_proxy_used(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        ("mode", "dns", [r"enforces it in 'dns' mode", r'\[egress\] mode = "dns\+nft"', "block_network=False"]),
+        (
+            "mode",
+            "dns",
+            [r"enforces it in 'dns' mode", r'\[egress\] mode = "dns\+nft"', "block_network=False"],
+        ),
         ("mode", "", ["does not report an enforcement mode", "Upgrade", r"v1\.0\.1 or later"]),
         ("close", {"times": None}, ["could not be read back"]),
         ("status", {"status": 500}, [r"could not be read back \(SandboxApiException, HTTP 500\)"]),
@@ -234,7 +238,9 @@ def test_a_sandbox_that_cannot_be_removed_is_named(server: OpenSandboxServer) ->
 @pytest.mark.parity("B Create#13")
 @pytest.mark.parametrize("status", [400, 401, 409, 422, 429, 500, 503])
 def test_a_create_that_is_refused(server: OpenSandboxServer, status: int) -> None:
-    server.faults.add("create", "status", status=status, body="<html>no</html>", media="text/html", times=None)
+    server.faults.add(
+        "create", "status", status=status, body="<html>no</html>", media="text/html", times=None
+    )
     with pytest.raises(SandboxTerminalError, match=rf"could not create a sandbox \(HTTP {status}\)"):
         OpenSandboxBackend(None).create()
     # It may have been made all the same, so it is never asked for twice.

@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "failed; 130 after Ctrl-C.",
     )
     run.add_argument("--backend", default="local", help="where the sandbox runs (default: local)")
+    run.add_argument("--image", help="container image of the sandbox, where the backend has a choice")
     run.add_argument(
         "--env",
         action="append",

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
         # Only the one who exports pays for what exports load.
         destinations = _exports().checked(options.export) if options.export else []
         contents = [(path, local_file(local)) for local, path in options.put]
-        backend = registry.backend(options.backend)
+        backend = make_backend(options)
         with signals_raise(), sandbox_of(backend, options) as sandbox:
             for path, content in contents:
                 backend.write_file(sandbox, path, content)
@@ -62,6 +62,22 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
         for note in getattr(e, "__notes__", ()):
             say(note)
         return SANDBOX_STATUS
+
+
+def make_backend(options: argparse.Namespace) -> SandboxBackend:
+    """The backend that the options name, set up from the environment where Airflow would use a connection.
+
+    :raises ValueError: there is no such backend, or it has no images to choose from.
+    """
+    cls = registry.backend_class(options.backend)
+    given = {} if options.image is None else {"image": options.image}
+    try:
+        made: SandboxBackend = getattr(cls, "from_environment", cls)(**given)
+    except TypeError as e:
+        if not given:
+            raise
+        raise ValueError(f"--image: the backend {options.backend} takes none") from e
+    return made
 
 
 def _exports() -> ModuleType:
