@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.run import Subjects, cases, look, subjects  # noqa: F401 (a fixture)
+from suite.run import Observations, cases, look, observations  # noqa: F401 (a fixture)
 from suite.table import Column, Row, columns_in
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -18,5 +18,5 @@ COLUMNS = columns_in(TESTS / "oracles" / "columns") + columns_in(TESTS / "net" /
 
 
 @pytest.mark.parametrize(("column", "row"), cases(COLUMNS))
-def test_behaviour(column: Column, row: Row, subjects: Subjects) -> None:  # noqa: F811
-    look(column, row, subjects.get(column))
+def test_behaviour(column: Column, row: Row, observations: Observations) -> None:  # noqa: F811
+    look(column, row, observations)

@@ -56,7 +56,7 @@ def _split_character(s: Subject) -> Any:
 
 def _timed_out(s: Subject) -> Any:
     with s.fresh() as own:
-        result = own.run("echo begun; echo bad >&2; sleep 600", timeout=1)
+        result = own.run("echo begun; echo bad >&2; sleep 600", timeout=3)
         return result.timed_out, result.stdout, result.stderr
 
 

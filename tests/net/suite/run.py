@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -34,36 +35,70 @@ def cases(columns: Iterable[Column]) -> list[Any]:
     return params
 
 
-class Subjects:
-    """The sandboxes of the columns, made when they are first asked for."""
+class Observations:
+    """What was seen of each row in each column. Each column has a thread, all at once.
 
-    def __init__(self) -> None:
-        self._open: dict[str, Subject] = {}
-        self._stack = contextlib.ExitStack()
+    :param wanted: which rows of which columns.
+    """
 
-    def get(self, column: Column) -> Subject:
-        if column.name not in self._open:
-            self._open[column.name] = self._stack.enter_context(column.open())
-        return self._open[column.name]
+    def __init__(self, wanted: Iterable[tuple[Column, Row]]) -> None:
+        self._seen: dict[tuple[str, str], Future[Any]] = {}
+        plan: dict[str, tuple[Column, list[Row]]] = {}
+        for column, row in wanted:
+            plan.setdefault(column.name, (column, []))[1].append(row)
+            self._seen[column.name, row.name] = Future()
+        self._threads = [
+            threading.Thread(target=self._observe, args=each, daemon=True) for each in plan.values()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _observe(self, column: Column, rows: list[Row]) -> None:
+        left = list(rows)
+        try:
+            with column.open() as subject:
+                while left:
+                    self._look(column, left[0], subject)
+                    left.pop(0)
+        except BaseException as e:
+            # It could not be opened; or not be closed, and no row is left that could say so.
+            for row in left:
+                self._seen[column.name, row.name].set_exception(e)
+            if not left:
+                raise
+
+    def _look(self, column: Column, row: Row, subject: Subject) -> None:
+        seen = self._seen[column.name, row.name]
+        try:
+            seen.set_result(row.observe(subject))
+        except Exception as e:
+            seen.set_exception(e)
+
+    def get(self, column: Column, row: Row) -> Any:
+        """What the row saw, or the exception that it got."""
+        return self._seen[column.name, row.name].result()
 
     def close(self) -> None:
-        self._stack.close()
+        for thread in self._threads:
+            thread.join()
         services.close()
 
 
 @pytest.fixture(scope="session")
-def subjects() -> Iterator[Subjects]:
-    opened = Subjects()
-    yield opened
-    opened.close()
+def observations(request: pytest.FixtureRequest) -> Iterator[Observations]:
+    """Of the rows and columns that this run has selected."""
+    chosen = (item.callspec.params for item in request.session.items if hasattr(item, "callspec"))
+    seen = Observations((each["column"], each["row"]) for each in chosen if {"column", "row"} <= each.keys())
+    yield seen
+    seen.close()
 
 
-def look(column: Column, row: Row, subject: Subject) -> None:
+def look(column: Column, row: Row, observations: Observations) -> None:
     """Fails where the column does not do the right thing, or not the wrong one that is known of it."""
     known = column.wrong.get(row.name)
     place = row.name, column.name
     _outcomes[place] = FAILED, ""
-    got = row.observe(subject)
+    got = observations.get(column, row)
     if known is None:
         assert got == row.right, f"{column.name}, {row.name}: {got!r} is not {row.right!r}"
         _outcomes[place] = RIGHT, ""

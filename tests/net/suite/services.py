@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 _stack = contextlib.ExitStack()
+_lock = threading.Lock()
 _running: dict[str, Any] = {}
 
 
 def shared(name: str, start: Callable[[], contextlib.AbstractContextManager[Any]], **environment: Any) -> Any:
     """The server ``name``; ``environment``: variables, each a function of the server, set from now on."""
-    if name not in _running:
-        server = _stack.enter_context(start())
-        _running[name] = server
-        for variable, value in environment.items():
-            _set(variable, value(server))
-    return _running[name]
+    with _lock:
+        if name not in _running:
+            server = _stack.enter_context(start())
+            _running[name] = server
+            for variable, value in environment.items():
+                _set(variable, value(server))
+        return _running[name]
 
 
 def _set(variable: str, value: str) -> None:

@@ -71,7 +71,7 @@ class Subject:
 
     def folder(self) -> str:
         """A new directory that both files and commands reach."""
-        path = f"/tmp/row-{next(_numbers)}"
+        path = f"/tmp/row-{next(_numbers)}"  # of an atomic counter: columns are looked at at once
         self.made(f"mkdir {path}")
         return path
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+from airflow.providers.common.ai.sandbox import islo as provider
 from airflow.providers.common.ai.sandbox.islo import IsloSandboxBackend
 from islo import Islo
 from islo.core.api_error import ApiError
@@ -80,6 +81,8 @@ def _sdk() -> Iterator[Subject]:
 @contextlib.contextmanager
 def _provider() -> Iterator[Subject]:
     services.islo()
+    # Each command takes a poll at least; a fifth of a second apiece makes a minute here.
+    provider._POLL_INITIAL = 0.02
     with contextlib.closing(Subject(IsloSandboxBackend(), another=IsloSandboxBackend)) as subject:
         yield subject
 
