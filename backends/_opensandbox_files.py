@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
-from sandbox_native import calls, captured, command_files, guest
+from sandbox_native import calls, captured, command_files, default_export, guest
 from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
 from sandbox_native.backends._opensandbox_lifecycle import Sandbox
 from sandbox_native.backends._opensandbox_service import LATER, Service
@@ -256,7 +256,7 @@ class Files:
             if found is not None:
                 _check_exists(path, found)
         if native is None or found is None or (found.regular and found.size == 0):
-            return command_files.export_file(
+            return default_export.export_file(
                 self._run, path, dest, max_bytes=max_bytes, slice_bytes=slice_bytes, allowance=allowance
             )
         if found.kind == "directory":

@@ -5,8 +5,9 @@
 static int module_exec(PyObject *module)
 {
     static int (*const groups[])(PyObject *) = {
-        sn_py_add_text, sn_py_add_process,     sn_py_add_box,    sn_py_add_files,
-        sn_py_add_http, sn_py_add_tail_keeper, sn_py_add_base64, sn_py_add_masking,
+        sn_py_add_text,   sn_py_add_process, sn_py_add_box,
+        sn_py_add_files,  sn_py_add_http,    sn_py_add_tail_keeper,
+        sn_py_add_base64, sn_py_add_masking, sn_py_add_slice,
     };
 
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {

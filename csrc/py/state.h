@@ -33,5 +33,6 @@ int sn_py_add_http(PyObject *module);
 int sn_py_add_tail_keeper(PyObject *module);
 int sn_py_add_base64(PyObject *module);
 int sn_py_add_masking(PyObject *module);
+int sn_py_add_slice(PyObject *module);
 
 #endif

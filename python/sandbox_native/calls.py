@@ -49,6 +49,8 @@ class _Token:
         self._fd = -1
         self._ended = False
         self.cancelled = False
+        # Those of calls that end with this one. Appended to and copied in one step each, without the lock.
+        self.parts: list[_Token] = []
 
     def descriptor(self) -> int:
         # A forked child shares the eventfd with its parent: using it there would cancel the parent's call.
@@ -67,6 +69,8 @@ class _Token:
                 self.cancelled = True
                 if self._fd >= 0:
                     os.eventfd_write(self._fd, 1)
+        for part in [*self.parts]:
+            part.cancel()
 
     def end(self) -> None:
         # Under the lock, so that a late cancel never writes to a number that is another file by then.
@@ -124,13 +128,21 @@ class Call(Generic[R]):
     leaves nothing locked.
     """
 
-    def __init__(self, fn: Callable[[], R], *, certain: bool = False) -> None:
-        """:param certain: ``fn`` runs whatever happens; otherwise a cancel that comes first spares it."""
+    def __init__(self, fn: Callable[[], R], *, certain: bool = False, part: bool = False) -> None:
+        """
+        :param certain: ``fn`` runs whatever happens; otherwise a cancel that comes first spares it.
+        :param part: a cancel of the call that this one is made in cancels it, too.
+        """
         self._fn = fn
         self._certain = certain
         self._started = False
         self._context = contextvars.copy_context()
         self._token = _Token()
+        self._whole = _token.get() if part else None
+        if self._whole is not None:
+            self._whole.parts.append(self._token)
+            if self._whole.cancelled:
+                self._token.cancel()
         # Whoever pops it has the call: its worker, to run it, or one who gave up before it ran.
         self._claim = deque([None])
         self._callbacks: deque[Callable[[], None]] = deque()
@@ -309,6 +321,9 @@ class Call(Generic[R]):
     def _end(self) -> None:
         del self._fn
         self._token.end()
+        if self._whole is not None:
+            with contextlib.suppress(ValueError):
+                self._whole.parts.remove(self._token)
         self.finished = True
         self._notify()
 
@@ -388,6 +403,14 @@ def prepare(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]
     For whoever has to know the call before anything can happen in it.
     """
     return Call(lambda: fn(*args, **kwargs))
+
+
+def prepare_part(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    """Make a call like :func:`prepare`, as a part of the current one: its cancel cancels this one, too.
+
+    For a function that has several things done at once. It has to wait for each, or abandon it.
+    """
+    return Call(lambda: fn(*args, **kwargs), part=True)
 
 
 async def run(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

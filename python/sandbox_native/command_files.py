@@ -22,7 +22,6 @@ from sandbox_native._home import (
     SandboxFileTooLargeError,
     SandboxTerminalError,
 )
-from sandbox_native.destination import announce, write_all
 from sandbox_native.guest import Status
 from sandbox_native.validate import positive_finite
 
@@ -64,14 +63,13 @@ def read_file(run: Run, path: str, *, max_bytes: int) -> bytes:
     """
     positive_finite(max_bytes, "max_bytes")
     limit = int(max_bytes)
-    result = _run(run, guest.read_script(path, limit), guest.output_cap(limit + 1))
+    result = run_script(run, guest.read_script(path, limit), guest.output_cap(limit + 1))
     check_result(result, path, "read", limit)
-    frame = _frame(result, path, "read")
-    if len(frame.data) > limit:
-        raise SandboxFileTooLargeError(
-            path, max(guest.stamped_size(frame.stamp) or 0, len(frame.data)), limit
-        )
-    return frame.data
+    frame = find_frame(result, path, "read")
+    data = frame_data(frame, path, "read")
+    if len(data) > limit:
+        raise SandboxFileTooLargeError(path, max(guest.stamped_size(frame.stamp) or 0, len(data)), limit)
+    return data
 
 
 def write_file(run: Run, path: str, content: bytes) -> None:
@@ -181,7 +179,7 @@ def _send(
             total = content.size if not content.left else None
             script = guest.write_script(path, token, part, first=first, escaped=escaped, total=total)
             first = False
-            result = _run(run, script, 64 * 1024)
+            result = run_script(run, script, 64 * 1024)
             if result.exit_code or result.timed_out or result.sandbox_terminated or total is not None:
                 break
             if time.monotonic() > deadline:
@@ -221,14 +219,14 @@ def list_directory(run: Run, path: str, *, part_bytes: int | None = None) -> lis
     names = b""
     while True:
         script = guest.list_script(path, offset=len(names), length=part_bytes)
-        result = _run(run, script, guest.output_cap(part_bytes or LISTING_MAX_BYTES))
+        result = run_script(run, script, guest.output_cap(part_bytes or LISTING_MAX_BYTES))
         check_result(result, path, "list", None)
         if (part_bytes is None and result.stdout_truncated) or len(names) > LISTING_MAX_BYTES:
             raise SandboxError(
                 f"Could not list {path!r}: the names take more than {LISTING_MAX_BYTES} bytes. "
                 "Ask for a part of them with a command, such as ls piped into head."
             )
-        part = _frame(result, path, "list").data
+        part = frame_data(find_frame(result, path, "list"), path, "list")
         names += part
         if part_bytes is None or len(part) < part_bytes:
             break
@@ -247,11 +245,11 @@ def list_tree(run: Run, path: str, *, max_depth: int | None = None) -> list[gues
     :raises SandboxTerminalError: the sandbox ended.
     """
     script = guest_tree.tree_script(path, max_depth=max_depth, max_bytes=LISTING_MAX_BYTES)
-    result = _run(run, script, guest.output_cap(LISTING_MAX_BYTES + 1))
+    result = run_script(run, script, guest.output_cap(LISTING_MAX_BYTES + 1))
     if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
         return None
     check_result(result, path, "list", None)
-    data = _frame(result, path, "list").data
+    data = frame_data(find_frame(result, path, "list"), path, "list")
     try:
         return guest_tree.parse(data, max_bytes=LISTING_MAX_BYTES)
     except guest_tree.ListingError as e:
@@ -264,71 +262,11 @@ def is_there(run: Run, path: str) -> bool:
     :raises SandboxError: it cannot be told.
     :raises SandboxTerminalError: the sandbox ended.
     """
-    result = _run(run, guest_tree.presence_script(path), 64 * 1024)
+    result = run_script(run, guest_tree.presence_script(path), 64 * 1024)
     if result.exit_code == Status.MISSING and not result.timed_out and not result.sandbox_terminated:
         return False
     check_result(result, path, "look for", None)
     return True
-
-
-def export_file(
-    run: Run, path: str, dest: BinaryIO, *, max_bytes: int, slice_bytes: int, allowance: float
-) -> int:
-    """Copy a regular file to ``dest`` in slices, one command each, and return its size.
-
-    The file must look the same before the first slice and after every one (size, inode, time of change) and
-    have as many bytes as its size says. An exception of ``dest`` comes out as it is.
-
-    :param max_bytes: a larger file is refused before anything is written.
-    :param slice_bytes: bytes read at a time; about four times as much is held in memory.
-    :param allowance: seconds that all of it may take.
-    :raises SandboxFileTooLargeError: the file is larger than ``max_bytes``.
-    :raises SandboxError: it cannot be exported, it changed, or it took too long.
-    :raises SandboxTerminalError: the sandbox ended.
-    :raises ValueError: ``max_bytes`` or ``slice_bytes`` is no positive number.
-    """
-    positive_finite(max_bytes, "max_bytes")
-    positive_finite(slice_bytes, "slice_bytes")
-    limit = int(max_bytes)
-    deadline = time.monotonic() + allowance
-    written = 0
-    stamp: str | None = None
-    size: int | None = None
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise too_slow(path, allowance, limit)
-        script = guest.slice_script(path, offset=written, length=slice_bytes, max_bytes=limit)
-        result = _run(
-            run, script, guest.output_cap(slice_bytes), timeout=max(1.0, min(OPERATION_TIMEOUT, left))
-        )
-        if result.timed_out and not result.sandbox_terminated and time.monotonic() >= deadline:
-            raise too_slow(path, allowance, limit)
-        check_result(result, path, "export", limit)
-        frame = _frame(result, path, "export")
-        if stamp is None:
-            stamp, size = frame.stamp, guest.stamped_size(frame.stamp)
-            if size is not None:
-                announce(dest, size)
-        if frame.end_stamp != stamp:
-            now = guest.stamped_size(frame.end_stamp)
-            if now is not None and now > limit:
-                raise SandboxFileTooLargeError(path, now, limit)
-            raise SandboxError(
-                f"{path!r} changed while it was exported. A process in the sandbox may still be writing it."
-            )
-        if size is None or len(frame.data) != min(slice_bytes, size - written):
-            # Files that the kernel makes up while they are read have no true size.
-            raise SandboxError(
-                f"Could not export {path!r}: its size is given as {size} bytes, which is not what can be "
-                "read of it. If it is a file of the system, as in /proc, copy it to an ordinary file first."
-            )
-        write_all(dest, frame.data)
-        written += len(frame.data)
-        if written >= size:
-            return written
-        # Not to be held while the next slice comes.
-        del result, frame
 
 
 def look_at(run: Run, path: str, max_bytes: int) -> guest.Frame:
@@ -339,15 +277,15 @@ def look_at(run: Run, path: str, max_bytes: int) -> guest.Frame:
     :raises SandboxError: it is no regular file, or cannot be read.
     :raises SandboxTerminalError: the sandbox ended.
     """
-    result = _run(run, guest.file_script(path, max_bytes), 64 * 1024)
+    result = run_script(run, guest.file_script(path, max_bytes), 64 * 1024)
     check_result(result, path, "export", max_bytes)
-    return _frame(result, path, "export")
+    return find_frame(result, path, "export")
 
 
 # ---- results -----------------------------------------------------------------------------------------
 
 
-def _run(run: Run, script: str, cap: int, *, timeout: float = OPERATION_TIMEOUT) -> SandboxExecResult:
+def run_script(run: Run, script: str, cap: int, *, timeout: float = OPERATION_TIMEOUT) -> SandboxExecResult:
     return run(script, timeout=timeout, max_output_bytes=cap)
 
 
@@ -359,13 +297,27 @@ def too_slow(path: str, allowance: float, max_bytes: int) -> SandboxError:
     )
 
 
-def _frame(result: SandboxExecResult, path: str, verb: str) -> guest.Frame:
+def find_frame(result: SandboxExecResult, path: str, verb: str) -> guest.Frame:
+    """The frame in a result that :func:`check_result` took for a success."""
     try:
         if not result.stdout_truncated:
             return guest.parse_frame(result.stdout)
     except guest.CutError:
         pass
-    raise SandboxError(f"Could not {verb} {path!r}: the data was cut on its way out of the sandbox.")
+    raise cut(path, verb)
+
+
+def frame_data(frame: guest.Frame, path: str, verb: str) -> bytes:
+    """The data of a frame that is not compressed."""
+    try:
+        return frame.data
+    except guest.CutError:
+        raise cut(path, verb) from None
+
+
+def cut(path: str, verb: str) -> SandboxError:
+    """The error of data that did not arrive as it was sent."""
+    return SandboxError(f"Could not {verb} {path!r}: the data was cut on its way out of the sandbox.")
 
 
 # What the model is told.

@@ -10,9 +10,9 @@ classes derive from its own. In any other process this package defines the same 
 from __future__ import annotations
 
 import functools
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
-from sandbox_native import _attach, _home, command_files
+from sandbox_native import _attach, _home, command_files, default_export
 from sandbox_native._home import (
     AttachedSandbox,
     SandboxError,
@@ -41,6 +41,33 @@ from sandbox_native.validate import positive_finite as _validate_positive_finite
 _EXPORT_CHUNK_BYTES = 3 * 1024 * 1024
 """Bytes that the default export reads by one command."""
 _export_allowance = command_files.export_allowance
+
+
+def export_by_commands(
+    backend: _home.SandboxBackend,
+    sandbox: str,
+    path: str,
+    dest: BinaryIO,
+    *,
+    max_bytes: int,
+    verify: bool = False,
+) -> int:
+    """Do what :meth:`SandboxBackend.export_file` does, with nothing but a backend's ``run_command``.
+
+    :param backend: any backend of the contract, also one that does not derive from this module's.
+    :param verify: as :attr:`SandboxBackend.verify_exports`.
+    """
+    return default_export.export_file(
+        functools.partial(backend.run_command, sandbox),
+        path,
+        dest,
+        max_bytes=max_bytes,
+        slice_bytes=_EXPORT_CHUNK_BYTES,
+        allowance=_export_allowance(max_bytes),
+        in_flight=getattr(backend, "concurrent_commands", 1),
+        verify=verify,
+    )
+
 
 __all__ = [
     "EXPIRES_AT_TAG",
@@ -74,6 +101,14 @@ class SandboxBackend(_home.SandboxBackend):
     The file operations need nothing but ``run_command`` and a POSIX shell with the usual tools in the sandbox
     (:mod:`sandbox_native.guest` names them). A backend with a better way overrides them.
     """
+
+    concurrent_commands: ClassVar[int] = 1
+    """How many commands of one sandbox the default export may run at a time. More pays where a command mostly
+    waits for its service."""
+
+    verify_exports: bool = False
+    """Whether the default export compares a checksum of what arrived with one computed in the sandbox, which
+    needs a ``sha256sum``, ``sha1sum`` or ``md5sum`` there."""
 
     def read_file(self, sandbox: str, path: str, *, max_bytes: int) -> bytes:
         """The content of a file.
@@ -140,14 +175,7 @@ class SandboxBackend(_home.SandboxBackend):
         :raises SandboxTerminalError: the sandbox ended.
         :raises ValueError: ``max_bytes`` is no positive number.
         """
-        return command_files.export_file(
-            self._runner(sandbox),
-            path,
-            dest,
-            max_bytes=max_bytes,
-            slice_bytes=_EXPORT_CHUNK_BYTES,
-            allowance=_export_allowance(max_bytes),
-        )
+        return export_by_commands(self, sandbox, path, dest, max_bytes=max_bytes, verify=self.verify_exports)
 
     def _runner(self, sandbox: str) -> command_files.Run:
         return functools.partial(self.run_command, sandbox)

@@ -5,7 +5,7 @@ A script answers by its exit status (:class:`Status`) and, where it has data, by
 output, which may have other text before and after it::
 
     sandbox-native:begin <encoding> <size> <rest of the stamp>
-    <the data as base64, or as hexadecimal where the guest has no base64>
+    <the data as base64, or as hexadecimal where the guest has no base64; compressed first or not>
     sandbox-native:end <status of reading> <status of encoding> <stamp>
 
 A frame without its end was cut on the way. What a pipeline's first part returned is in the end line,
@@ -18,6 +18,7 @@ tools used are those of coreutils and of busybox: ``base64`` (or ``od``), ``head
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from enum import IntEnum
@@ -57,11 +58,76 @@ class CutError(Exception):
 
 @dataclass(frozen=True)
 class Frame:
-    """One answer: what the guest said of the file before and after, and the data between."""
+    """One answer: what the guest said of the file before and after, and the data between, still encoded."""
 
+    text: str
+    begin: int
+    end: int
+    encoding: str
+    """``base64`` or ``od``, then the guest's further talents and what was done, each after a comma:
+    ``wide`` (base64 on one line), ``gzip`` and the names of checksums (there is such a tool), ``packed`` (the
+    data is compressed)."""
     stamp: str
-    data: bytes
     end_stamp: str
+
+    def has(self, word: str) -> bool:
+        """Whether ``word`` is one of those of the encoding."""
+        return word in self.encoding.split(",")
+
+    def decoded(self, most: int | None) -> bytes:
+        """The data, decoded.
+
+        :param most: bytes it may have; None: as many as it has, which it may only have uncompressed.
+        :raises CutError: it is damaged or not complete.
+        :raises OverflowError: it has more than ``most`` bytes.
+        """
+        taken = self._decoded(most, -1)
+        assert isinstance(taken, bytes)
+        return taken
+
+    @property
+    def data(self) -> bytes:
+        """The data of a frame that is not compressed, decoded.
+
+        :raises CutError: it is damaged or not complete.
+        """
+        return self.decoded(None)
+
+    def write_to(self, descriptor: int, most: int) -> int:
+        """Write the data to a descriptor; how many bytes it was.
+
+        :raises CutError: as :meth:`decoded`; a part may have been written.
+        :raises OverflowError: likewise.
+        :raises OSError: the descriptor takes no more.
+        """
+        taken = self._decoded(most, descriptor)
+        if isinstance(taken, bytes):
+            view = memoryview(taken)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            return len(taken)
+        return taken
+
+    def _decoded(self, most: int | None, descriptor: int) -> bytes | int:
+        try:
+            if self.has("od"):
+                data = bytes.fromhex(self.text[self.begin : self.end])
+                if self.has("packed"):
+                    encoded: str | bytes = native.b64encode(data)
+                    begin, end = 0, len(encoded)
+                elif most is not None and len(data) > most:
+                    raise OverflowError
+                else:
+                    return data
+            elif self.text.isascii():
+                encoded, begin, end = self.text, self.begin, self.end
+            else:
+                # Something was said around the frame. "replace" makes one byte of each character.
+                encoded, begin, end = self.text.encode("ascii", "replace"), self.begin, self.end
+            room = (end - begin) // 4 * 3 + 3 if most is None else most
+            return native.decode_slice(encoded, begin, end, self.has("packed"), room, descriptor)
+        except ValueError:
+            raise CutError from None
 
 
 def stamped_size(stamp: str) -> int | None:
@@ -88,10 +154,13 @@ def operand(path: str) -> str:
     return path if path.startswith("/") else f"./{path}"
 
 
-def output_cap(data_bytes: int) -> int:
-    """Bytes of standard output that a frame around ``data_bytes`` can need, whatever its encoding."""
-    # od writes 3 bytes for each and a newline after 16; base64 less. The rest is room for the frame.
-    return data_bytes * 49 // 16 + 8192
+def output_cap(data_bytes: int, encoding: str = "od") -> int:
+    """Bytes of standard output that a frame around ``data_bytes`` can need; by default in any encoding."""
+    # od writes 3 bytes for each and a newline after 16; base64 4 for 3, with a newline after 76 or none.
+    # gzip adds a little to what it cannot compress. The rest is room for the frame.
+    if encoding.startswith("od"):
+        return data_bytes * 49 // 16 + 8192
+    return (data_bytes + data_bytes // 1000) * 77 * 4 // (76 * 3) + 8192
 
 
 # ---- scripts -----------------------------------------------------------------------------------------
@@ -104,9 +173,18 @@ def script(path: str, *parts: str) -> str:
 
 
 ENCODER = f"""\
-if command -v base64 >/dev/null 2>&1; then e=base64
-elif command -v od >/dev/null 2>&1; then e='od -An -v -tx1'
+if command -v base64 >/dev/null 2>&1; then e=base64 k=base64
+elif command -v od >/dev/null 2>&1; then e='od -An -v -tx1' k=od
 else echo 'base64 or od' >&2; exit {Status.NO_TOOL}; fi"""
+
+# Asked of a guest once: both cost a process.
+_TALENTS = f"""\
+if command -v dd >/dev/null 2>&1; then :
+elif command -v head >/dev/null 2>&1 && command -v tail >/dev/null 2>&1; then :
+else echo 'dd, nor head and tail' >&2; exit {Status.NO_TOOL}; fi
+if [ $k = base64 ] && [ -z "$(base64 -w0 </dev/null 2>&1)" ]; then k=$k,wide; fi
+if command -v gzip >/dev/null 2>&1; then k=$k,gzip; fi
+for d in sha256 sha1 md5; do if command -v ${{d}}sum >/dev/null 2>&1; then k=$k,$d; fi; done"""
 
 _STAMP = """\
 stamp() { stat -Lc '%s %i %Y %y' "$f" 2>/dev/null || { n=$(wc -c <"$f") && echo "$((n))"; }; }"""
@@ -121,12 +199,16 @@ printf '\\n{BEGIN} none %s\\n' "$s"; exit {Status.TOO_LARGE}; fi"""
 
 
 def framed(producer: str, end_stamp: str = ":") -> str:
-    """Send what ``producer`` prints in a frame that starts with ``$s``; leave with FAILED if it failed."""
+    """Send what ``producer`` prints in a frame that starts with ``$k`` and ``$s``; FAILED if it failed.
+
+    A producer that is a pipeline itself sends the status of its first part to descriptor 3.
+    """
     return f"""\
-{{ printf '\\n{BEGIN} %s %s\\n' "${{e%% *}}" "$s"
+{{ printf '\\n{BEGIN} %s %s\\n' "$k" "$s"
 t=$({{ {{ {producer}
 echo $? >&3; }} | $e >&4; echo $? >&3; }} 3>&1)
 set -- $t
+[ $# -lt 3 ] || {{ [ "$1" != 0 ] || set -- "$2" "$2" "$3"; set -- "$1" "$3"; }}
 printf '\\n{END} %s %s ' "$1" "$2"
 {end_stamp}
 echo
@@ -150,10 +232,21 @@ if [ -p "$f" ] || [ -S "$f" ]; then exit {Status.NOT_REGULAR}; fi
     )
 
 
-def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
+def slice_script(
+    path: str,
+    *,
+    offset: int,
+    length: int,
+    max_bytes: int,
+    encoding: str | None = None,
+    packed: bool = False,
+) -> str:
     """Send up to ``length`` bytes of a regular file from ``offset``, a multiple of it.
 
     The first slice comes with a stamp before and after it, the others with the one after.
+
+    :param encoding: of the frame that answered the first of these scripts; None for that one.
+    :param packed: compress it, which only a guest with the talent ``gzip`` can be asked for.
     """
     block = next(size for size in (65536, 4096, length) if length % size == 0)
     # dd seeks where busybox's tail would read from the start; without fullblock it could return less.
@@ -162,6 +255,8 @@ def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
         "2>/dev/null ||\n"
         f'tail -c +{offset + 1} "$f" | head -c {length}; }}'
     )
+    if packed:
+        producer = f"{{ {producer}\necho $? >&3; }} | gzip -1 -c"
     return script(
         path,
         f"""\
@@ -169,10 +264,35 @@ def slice_script(path: str, *, offset: int, length: int, max_bytes: int) -> str:
 [ -e "$f" ] || exit {Status.MISSING}
 [ -f "$f" ] || exit {Status.NOT_REGULAR}
 [ -r "$f" ] || exit {Status.UNREADABLE}""",
-        ENCODER,
+        *([ENCODER, _TALENTS] if encoding is None else [_encoder_of(encoding, packed)]),
         _STAMP,
         *([f"s=$(stamp) || exit {Status.MISSING}", _refuse_above(max_bytes)] if offset == 0 else ["s=-"]),
         framed(producer, "stamp"),
+    )
+
+
+def _encoder_of(encoding: str, packed: bool) -> str:
+    """What the first script found, so that the others need not look."""
+    words = encoding.split(",")
+    command = {"od": "od -An -v -tx1", "base64": "base64 -w0" if "wide" in words else "base64"}[words[0]]
+    return f"e='{command}' k={words[0]}{',packed' if packed else ''}"
+
+
+DIGESTS = ("sha256", "sha1", "md5")
+"""Names of checksums, best first: for ``hashlib``, and before ``sum`` as the guest's tools."""
+
+
+def digest_script(path: str, name: str) -> str:
+    """Send a file's checksum, one of :data:`DIGESTS`, in a frame with a stamp before and after."""
+    return script(
+        path,
+        _STAMP,
+        f"""\
+s=$(stamp) || exit {Status.MISSING}
+d=$({name}sum <"$f") || exit {Status.FAILED}
+printf '\\n{BEGIN} {name} %s\\n%s\\n{END} 0 0 ' "$s" "${{d%% *}}"
+stamp
+echo""",
     )
 
 
@@ -401,13 +521,12 @@ def parse_frame(stdout: str) -> Frame:
     tail_end = stdout.find("\n", end + 1)
     if begin < 0 or head_end < 0 or end < 0 or tail_end < 0:
         raise CutError
-    _, encoding, stamp = stdout[begin:head_end].split(" ", 2)
+    words = stdout[begin:head_end].split(" ", 2)
+    if len(words) < 3:
+        raise CutError
     end_words = stdout[end + 1 : tail_end].split(" ", 3)
-    try:
-        data = _decode(encoding, stdout, head_end + 1, end)
-    except ValueError:
-        raise CutError from None
-    return Frame(stamp, data, end_words[3] if len(end_words) > 3 else "")
+    end_stamp = end_words[3] if len(end_words) > 3 else ""
+    return Frame(stdout, head_end + 1, max(end, head_end + 1), words[1], words[2], end_stamp)
 
 
 def reported_size(stdout: str) -> int | None:
@@ -415,11 +534,3 @@ def reported_size(stdout: str) -> int | None:
     begin = stdout.find(f"{BEGIN} ")
     words = stdout[begin:].split("\n", 1)[0].split(" ") if begin >= 0 else []
     return int(words[2]) if len(words) > 2 and words[2].isdecimal() else None
-
-
-def _decode(encoding: str, text: str, begin: int, end: int) -> bytes:
-    if encoding == "od":
-        return bytes.fromhex(text[begin:end])
-    # Encoded whole, because a part would be one more copy; "replace" makes one byte of each character.
-    encoded = text.encode("ascii", "strict" if text.isascii() else "replace")
-    return native.b64decode(memoryview(encoded)[begin:end])
