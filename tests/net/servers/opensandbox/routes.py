@@ -38,6 +38,11 @@ _OF_EXECD = {
     ("GET", "/directories/list"): "directory",
     ("POST", "/directories"): "mkdirs",
 }
+OPERATIONS = (
+    *("*", "create", "get", "delete", "list", "patch", "pause", "resume", "endpoint", "metrics", "health"),
+    *("ping", "command", "interrupt", "info", "download", "upload", "remove", "directory", "mkdirs", "other"),
+    *("policy", "unknown"),
+)
 _KEPT_BODY = 64 * 1024
 
 
@@ -230,7 +235,10 @@ class Routes:
         what = request.path.removeprefix("/__test__/")
         try:
             if what == "faults" and request.method == "POST":
-                self.board.add(Fault(**request.json()))
+                fault = Fault(**request.json())
+                if fault.operation not in OPERATIONS:
+                    raise ValueError(f"there is no operation {fault.operation!r}")
+                self.board.add(fault)
             elif what == "faults" and request.method == "DELETE":
                 self.board.clear()
             elif what == "requests" and request.method == "GET":
