@@ -372,7 +372,8 @@ class Files:
         timeout = min(left, self._service.settings.request_timeout)
         answer = self._get(operation, "/files/info", timeout=timeout, path=native)
         if answer.status in (404, 500):
-            self._confirm_alive()
+            if verb != "write":  # there the upload finds out
+                self._confirm_alive()
             return _Info(_MISSING, 0, "") if answer.status == 404 else None
         if not answer.ok:
             self._refused(verb, path, answer)

@@ -251,7 +251,10 @@ class Service:
         if self.settings.api_key:
             text = text.replace(self.settings.api_key, "***")
         text = " ".join(text.split()).rstrip(".")
-        return text if len(text) <= _DETAIL_CHARS else f"{text[:_DETAIL_CHARS]}..."
+        if len(text) > _DETAIL_CHARS:
+            # A reason stands at the end, often after a path.
+            text = f"{text[: _DETAIL_CHARS // 3]}...{text[-_DETAIL_CHARS * 2 // 3 :]}"
+        return text
 
     def json(self, operation: str, answer: Answer) -> Any:
         """The body of a good answer as JSON.
