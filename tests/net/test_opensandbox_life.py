@@ -232,10 +232,13 @@ def test_a_cancelled_file_operation_ends_at_once(opened: OpenBox, operation: str
 
 
 def test_descriptors_do_not_pile_up(opened: OpenBox) -> None:
-    opened.out("true")
-    before = len(os.listdir("/proc/self/fd"))
-    for number in range(20):
-        opened.out(f"echo {number}")
-        opened.backend.write_file(opened.id, f"/srv/{number}", b"x")
-        opened.backend.read_file(opened.id, f"/srv/{number}", max_bytes=10)
-    assert len(os.listdir("/proc/self/fd")) <= before + 5
+    def work(turns: int) -> int:
+        for number in range(turns):
+            opened.out(f"echo {number}")
+            opened.backend.write_file(opened.id, f"/srv/{number}", b"x")
+            opened.backend.read_file(opened.id, f"/srv/{number}", max_bytes=10)
+        return len(os.listdir("/proc/self/fd"))
+
+    # Streams that execd still holds open are left to drain, so it is a few connections and not one.
+    before = work(20)
+    assert work(60) <= before + 20
