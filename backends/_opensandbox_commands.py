@@ -253,6 +253,9 @@ class Commands:
         error: TransportError | None,
     ) -> SandboxExecResult:
         """The stream broke, or ended without a terminal event: whether the command has ended is not known."""
+        frame = captured.parse(stream.lines, token, max_output_bytes)
+        if frame is not None and frame.exit_status is not None:
+            return _result(frame, frame.exit_status)  # all there is to know had come before
         cause = "its connection ended" if error is None else str(error)
         try:
             lifecycle.info(self._service, sandbox.id, "find out how a command ended")
@@ -274,7 +277,7 @@ class Commands:
             log.debug("Stopping a command in sandbox %s failed", sandbox.id, exc_info=e)
             return self._unstopped(sandbox, None, timed_out=False)
         if frame is None:
-            return _told(-1, stderr=_NO_STATUS)
+            return _told(-1, stderr=f"{_NO_STATUS} ({cause})")
         if frame.left:
             return self._unstopped(sandbox, frame, timed_out=False)
         if frame.exit_status is not None:

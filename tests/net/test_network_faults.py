@@ -30,13 +30,6 @@ CONTENT = os.urandom(1_500_000)
 EVENTS = 2000
 
 
-@pytest.fixture(scope="session")
-def toxiproxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toxiproxy]:
-    program = Toxiproxy(tmp_path_factory.mktemp("toxiproxy") / "log")
-    yield program
-    program.close()
-
-
 def script(peer: Peer) -> None:
     while True:
         request = peer.read_request()

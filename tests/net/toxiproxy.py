@@ -10,8 +10,11 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 MODULE = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 BUILD = Path(__file__).parents[2] / ".ci" / "go-tool"
@@ -104,3 +107,11 @@ class Toxiproxy:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+@pytest.fixture(scope="session")
+def toxiproxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toxiproxy]:
+    """The program, for all tests."""
+    program = Toxiproxy(tmp_path_factory.mktemp("toxiproxy") / "log")
+    yield program
+    program.close()
