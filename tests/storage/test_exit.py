@@ -32,9 +32,7 @@ def run(*arguments: str) -> int:
         ("interrupt", "end"),
         ("error", "sealed"),
         ("main-ends", "part"),
-        ("main-ends", "end"),
         ("main-ends", "sealed"),
-        ("os-exit", "sealed"),
         ("killed", "end"),
     ],
 )
