@@ -90,6 +90,8 @@ def begin(fs: Any, path: str, part_size: int, in_flight: int) -> ObstoreSender:
     from obstore.store import S3Store
 
     bucket = Bucket(fs, path)
+    if not all(bucket.key.split("/")):
+        raise Unsuitable("it would take the slash at the beginning, or one of two, out of the key")
     options, secrets = asyncio.run_coroutine_threadsafe(_told(fs, bucket.name), fs.loop).result()
     store = S3Store(bucket.name, credential_provider=_provider(secrets, fs.loop), **options)
     return ObstoreSender(bucket, store, part_size, in_flight)

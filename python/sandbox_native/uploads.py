@@ -172,15 +172,20 @@ class Upload(io.RawIOBase):
 
 
 def begin_for(fs: Any, path: str) -> Begin | None:
-    """How uploads to ``path`` begin; ``None`` where the store has none or they are not known to be safe."""
+    """How uploads to ``path`` begin; ``None`` where the store has none or they are not known to be safe.
+
+    :raises ValueError: the file system would take ``path`` for another key.
+    """
     # By name and exactly: a subclass may do more on its way to the store, and the package need not be there.
     name = f"{type(fs).__module__}.{type(fs).__qualname__}"
+    if name not in ("s3fs.core.S3FileSystem", "adlfs.spec.AzureBlobFileSystem"):
+        return None
+    if fs.split_path(path)[2] is not None:
+        raise ValueError("its end is read as the version of an object, and only new ones can be made")
     if name == "s3fs.core.S3FileSystem":
         from sandbox_native import _s3
 
         return _s3.beginning(fs, path)
-    if name == "adlfs.spec.AzureBlobFileSystem":
-        from sandbox_native import _azure
+    from sandbox_native import _azure
 
-        return _azure.beginning(fs, path)
-    return None
+    return _azure.beginning(fs, path)

@@ -94,6 +94,39 @@ def test_what_arrives_is_what_was_copied_and_nothing_else(
     assert s3.uploads(bucket) == []
 
 
+AWKWARD = [
+    *["a b", "it's", 'say "x"', "a#b?c=d&e", "100%41", "[ab]*?", "-rf", "näme 密", "trailing ", " leading"],
+    *["a\nb", "semi;colon$HOME`x`", "~", "..hidden..", "back\\slash", "a?b=7", "a+b", "x" * 200],
+]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_names_are_taken_as_they_are(s3: Gateway, bucket: str, writer: str, name: str) -> None:
+    # A sibling that a pattern would match.
+    s3.client.put_object(Bucket=bucket, Key="out/a", Body=b"sibling")
+    export(Files({name: b"1"}), bucket, s3.root)
+    assert s3.objects(bucket) == {"out/a": b"sibling", f"out/{name}": b"1"}
+
+
+@pytest.mark.parametrize("name", ["a?versionId=7", "deep/b?versionId=null"])
+def test_a_name_that_s3fs_reads_as_a_version_is_refused(
+    s3: Gateway, bucket: str, writer: str, name: str
+) -> None:
+    s3.client.put_object(Bucket=bucket, Key="out/a", Body=b"sibling")
+    with pytest.raises(SandboxTerminalError, match="version of an object"):
+        export(Files({name: b"1"}), bucket, s3.root)
+    assert s3.objects(bucket) == {"out/a": b"sibling"}
+
+
+def test_a_key_that_begins_with_a_slash_keeps_it(s3: Gateway, bucket: str, writer: str, proxy: Proxy) -> None:
+    """The server here has files for objects and no such key; it is seen in what it is asked for."""
+    proxy.rule = lambda request: "refuse" if request.operation == "CreateMultipartUpload" else None
+    with pytest.raises(SandboxTerminalError, match="the proxy says no"):
+        export(Files({"f": b"1"}), bucket, s3.root, proxy.endpoint, prefix="/out//")
+    asked = {r.key for r in proxy.seen if r.operation == "CreateMultipartUpload"}
+    assert asked == {"/out//f"}
+
+
 def test_the_writer_is_the_one_that_is_meant(s3: Gateway, bucket: str, writer: str, proxy: Proxy) -> None:
     export(Files({"f": content(PART + 1)}), bucket, s3.root, proxy.endpoint)
     parts = [request for request in proxy.seen if request.operation == "UploadPart"]
