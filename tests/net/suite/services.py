@@ -48,8 +48,8 @@ def opensandbox() -> Any:
 
     return shared(
         "opensandbox",
-        # A tenth of the second that a real one keeps a finished stream open: some clients wait.
-        lambda: OpenSandboxServer(linger=0.1),
+        # A real one keeps a finished stream open for a second, and some clients wait.
+        lambda: OpenSandboxServer(linger=0.02),
         OPEN_SANDBOX_DOMAIN=lambda server: server.domain,
         OPEN_SANDBOX_API_KEY=lambda server: server.api_key,
     )
