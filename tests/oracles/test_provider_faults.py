@@ -21,8 +21,6 @@ from servers.opensandbox.fixtures import opensandbox_process, opensandbox_server
 from servers.opensandbox.handle import OpenSandboxServer
 from suite.table import Sink, Subject
 
-LONG = 120.0
-
 
 @pytest.fixture(params=["provider", "ours"])
 def who(request: pytest.FixtureRequest) -> str:
@@ -72,7 +70,7 @@ def test_fault_19_destroyed_beside_another_removal(
 ) -> None:
     conflict = {
         "code": "DOCKER::SANDBOX_DELETE_FAILED",
-        "message": "409 Client Error: removal is in progress",
+        "message": "409 Conflict: removal is in progress",
     }
     server.faults.add("delete", "status", status=500, body=conflict, act="remove")
     outcome = subject.kind(subject.close)
