@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sandbox_native import operations
 from sandbox_native.contract import SandboxBackend
 from sandbox_native.masking import Secrets
 
@@ -57,7 +58,7 @@ class LastFile:
         ):
             self._kept = kept
             return kept.masked
-        data = backend.read_file(sandbox, path, max_bytes=max_bytes)
+        data = operations.read_file(backend, sandbox, path, max_bytes=max_bytes)
         now = secrets()
         masked = now.mask_bytes(data)
         if stamp is not None and worth is not None and len(masked) >= worth:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_ai.exceptions import ModelRetry
 
-from sandbox_native import descriptions, output
+from sandbox_native import descriptions, operations, output
 from sandbox_native._pages import LastFile
 from sandbox_native.contract import (
     SandboxBackend,
@@ -200,11 +200,11 @@ class Tools:
             raise ModelRetry(
                 f"content cannot be written as UTF-8: character {e.start} is half of a surrogate pair."
             ) from e
-        self._backend.write_file(sandbox, path, data)
+        operations.write_file(self._backend, sandbox, path, data)
         return f"Wrote {len(data)} bytes to {path!r}."
 
     def _list_directory(self, sandbox: str, args: dict[str, Any]) -> str:
-        entries = self._backend.list_directory(sandbox, args.get("path") or ".")
+        entries = operations.list_directory(self._backend, sandbox, args.get("path") or ".")
         if not entries:
             return "(empty)"
         names = (_entry(name, is_dir) for name, is_dir in sorted(entries))

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
-from sandbox_native import command_files, export_plan
+from sandbox_native import command_files, export_plan, operations
 from sandbox_native.archive import Archive
 from sandbox_native.contract import SandboxBackend, SandboxError, SandboxFileTooLargeError
 from sandbox_native.export_plan import Entry, Kind
@@ -69,7 +69,7 @@ class Sources:
 
     def _copy(self, path: str, max_bytes: int, dest: BinaryIO) -> int:
         # A cap of 0 is none to a backend; the listing is compared, so a byte too many does not pass.
-        return self._backend.export_file(self._sandbox, path, dest, max_bytes=max(max_bytes, 1))
+        return operations.export_file(self._backend, self._sandbox, path, dest, max_bytes=max(max_bytes, 1))
 
     def _fill_archive(self, tree: Tree, files: Sequence[Listed], dest: BinaryIO) -> int:
         counted = _Counted(dest)
