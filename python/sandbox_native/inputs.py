@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -154,14 +155,29 @@ def _stored(entry: Input, url: str, resolve: Resolve, log: logging.Logger) -> li
     )
 
 
+def local_seeds(path: str, source: str, log: logging.Logger) -> list[Seed]:
+    """A file of this machine, or with a slash at the end of both paths the files of a folder.
+
+    :raises OSError: it cannot be read, or is no such thing; the text says why.
+    """
+    if path.endswith("/") != source.endswith("/"):
+        raise OSError("for a folder both end in a slash, for a file neither does")
+    entry = Input(path, source, None, required=True, max_bytes=0, max_files=sys.maxsize)
+    try:
+        return _local_tree(entry, source, log) if entry.is_tree else [_local_file(path, source)]
+    except _Missing as e:
+        raise FileNotFoundError(str(e)) from None
+
+
 def _local_file(path: str, source: str) -> Seed:
     try:
         info = os.stat(source)
     except FileNotFoundError:
         raise _Missing(f"there is no file {source}") from None
     if not stat.S_ISREG(info.st_mode):
-        what = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
-        raise OSError(f"it is {what}")
+        raise OSError(
+            "a directory, not a regular file" if stat.S_ISDIR(info.st_mode) else "not a regular file"
+        )
     if not os.access(source, os.R_OK):
         raise PermissionError("permission denied")
     return Seed(path, info.st_size, lambda: _open_local(source, info))
@@ -314,11 +330,15 @@ def seed(
         for one in found:
             for file in one.seeds:
                 calls.check_cancelled()
-                _put(backend, sandbox, file, looking)
+                put(backend, sandbox, file, looking)
             log.info("Put %s into sandbox %s (%s)", one.path, sandbox, format_size(one.size))
 
 
-def _put(backend: SandboxBackend, sandbox: str, file: Seed, looking: Progress) -> None:
+def put(backend: SandboxBackend, sandbox: str, file: Seed, looking: Progress) -> None:
+    """Copy one file into the sandbox.
+
+    :raises SandboxTerminalError: that failed; the text says why.
+    """
     try:
         with _closing(file.open()) as source:
             with looking.on(file.path, _Reading(source, file.size)):

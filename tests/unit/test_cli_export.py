@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,23 @@ def test_files_go_in_and_come_out(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "out").read_bytes() == content
     assert (tmp_path / "note").read_bytes() == b"noted\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in:put", "new", "note"]
+
+
+def test_folders_go_in_and_come_out(tmp_path: Path) -> None:
+    files = {"a": b"1", "deep/b c": os.urandom(100_000)}
+    for name, data in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    done = cli(
+        *("run", "--put", f"{tmp_path}/in/:data/", "--export", f"data/={tmp_path}/out/"),
+        *("--export", f"./data/={tmp_path}/out.tar.gz", "--", "true"),
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in files} == files
+    with tarfile.open(tmp_path / "out.tar.gz") as tar:
+        assert sorted(tar.getnames()) == sorted(files)
+    done = cli("run", "--put", f"{tmp_path}/in:data/", "--", "true")
+    assert done.returncode == 125 and b"both end in a slash" in done.stderr
 
 
 def test_a_failed_command_exports_nothing(tmp_path: Path) -> None:

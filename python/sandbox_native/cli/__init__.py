@@ -97,7 +97,8 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_pair("LOCAL:PATH"),
         metavar="LOCAL:PATH",
-        help="copy the local file to PATH in the sandbox before the command; may be given again",
+        help="copy the local file to PATH in the sandbox before the command, or the folder where both end in "
+        "a slash; may be given again",
     )
     run.add_argument(
         "--export",

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox_native import calls, registry
 from sandbox_native.contract import SandboxBackend, SandboxError, SandboxExecResult, SandboxSpec
+
+if TYPE_CHECKING:
+    from sandbox_native.inputs import Seed
 
 TIMED_OUT_STATUS = 124
 """As of timeout(1)."""
@@ -38,11 +41,11 @@ def run(options: argparse.Namespace, command: list[str]) -> int:
     try:
         # Only the one who exports pays for what exports load.
         destinations = _exports().checked(options.export) if options.export else []
-        contents = [(path, local_file(local)) for local, path in options.put]
+        seeds = [seed for local, path in options.put for seed in local_files(local, path)]
         backend = make_backend(options)
         with signals_raise(), sandbox_of(backend, options) as sandbox:
-            for path, content in contents:
-                backend.write_file(sandbox, path, content)
+            if seeds:
+                put_all(backend, sandbox, seeds)
             result = execute(backend, sandbox, line, options.timeout or FOREVER)
             if result.timed_out:
                 say(f"the command was ended after {result.applied_timeout or options.timeout:g} s")
@@ -90,18 +93,32 @@ def say(text: str) -> None:
     print(f"sandbox-native: {text}", file=sys.stderr, flush=True)
 
 
-def local_file(name: str) -> bytes:
-    """The content of a file of this machine.
+def local_files(name: str, path: str) -> list[Seed]:
+    """What ``--put name:path`` brings: a file of this machine, or the files of a folder.
 
-    :raises SandboxError: it is no regular file or cannot be read.
+    :raises SandboxError: it cannot be read, or is no such thing.
     """
-    path = Path(name)
-    if path.exists() and not path.is_file():
-        raise SandboxError(f"--put {name}: not a regular file")
+    from sandbox_native import inputs
+
     try:
-        return path.read_bytes()
+        return inputs.local_seeds(path, name, logging.getLogger("sandbox_native.cli"))
     except OSError as e:
-        raise SandboxError(f"--put {name}: {e.strerror}") from e
+        raise SandboxError(f"--put {name}: {e.strerror or e}") from e
+
+
+def put_all(backend: SandboxBackend, sandbox: str, seeds: list[Seed]) -> None:
+    """Copy the files into the sandbox.
+
+    :raises SandboxError: one cannot be copied.
+    """
+    from sandbox_native import inputs
+    from sandbox_native.cli.progress import Bar
+    from sandbox_native.watching import Progress
+
+    shown = sys.stderr.isatty()
+    with Bar(sys.stderr) if shown else Progress(every=FOREVER) as looking:
+        for seed in seeds:
+            calls.run_sync(inputs.put, backend, sandbox, seed, looking)
 
 
 @contextlib.contextmanager
