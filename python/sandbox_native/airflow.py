@@ -107,7 +107,7 @@ class SandboxToolset(SandboxToolsetBody, provider.SandboxToolset):  # type: igno
         try:
             from airflow.sdk.lineage import get_hook_lineage_collector
 
-            get_hook_lineage_collector().add_input_asset(context=ObjectStoragePath(url), uri=url)
+            get_hook_lineage_collector().add_input_asset(context=ObjectStoragePath(url), uri=_asset_uri(url))
         except Exception:
             log.debug("Could not report %s to the lineage collector", url, exc_info=True)
 
@@ -117,10 +117,17 @@ class SandboxToolset(SandboxToolsetBody, provider.SandboxToolset):  # type: igno
             from airflow.sdk.lineage import get_hook_lineage_collector
 
             get_hook_lineage_collector().add_output_asset(
-                context=ObjectStoragePath(destination), uri=destination
+                context=ObjectStoragePath(destination), uri=_asset_uri(destination)
             )
         except Exception:
             log.debug("Could not report %s to the lineage collector", destination, exc_info=True)
+
+
+def _asset_uri(url: str) -> str:
+    """``url`` without the connection it may name: the asset is the same by whatever way it is reached."""
+    protocol, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{protocol}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def push_manifest(context: Mapping[str, Any], result: Any = None) -> None:

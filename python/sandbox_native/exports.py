@@ -64,7 +64,8 @@ def resolve_slot(destination: str, resolve: Resolve, below: str = "") -> Slot:
 
     target = resolve(destination)
     fs = target.fs
-    label = destination + below if below else str(target)
+    # As the user wrote it: a path of Airflow shows the connection as if it were a part of the URL.
+    label = destination + below
     if type(fs) is LocalFileSystem:
         return LocalSlot(_below(local_path(destination, target.path), below), label)
     return store_slot(fs, _below(target.path, below), label, account=getattr(target, "conn_id", None))

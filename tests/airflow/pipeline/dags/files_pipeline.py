@@ -67,8 +67,8 @@ with DAG("files_pipeline", schedule=None):
         lineage = get_hook_lineage_collector().collected_assets
         return {
             "contents": contents,
-            "inputs": [(info.asset.uri, info.count) for info in lineage.inputs],
-            "outputs": [(info.asset.uri, info.count) for info in lineage.outputs],
+            "inputs": [[info.asset.uri, info.count] for info in lineage.inputs],
+            "outputs": [[info.asset.uri, info.count] for info in lineage.outputs],
         }
 
     produce() >> agent >> collect()
