@@ -135,8 +135,7 @@ class Commands:
     ) -> SandboxExecResult:
         """Run a command and wait for its end, its time limit or a cancel; see the contract."""
         token = captured.new_token()
-        script = captured.run_script(command, token, max_output_bytes, leftovers=sandbox.leftovers)
-        sandbox.leftovers = []
+        script = captured.run_script(command, token, max_output_bytes, leftovers=_taken(sandbox))
         stream = _Stream(2 * captured.frame_cap(max_output_bytes), timeout)
         try:
             answer = self._stream(sandbox, script, stream, timeout, max_output_bytes)
@@ -151,6 +150,9 @@ class Commands:
             if e.kind == "deadline":
                 return self._timed_out(sandbox, token, stream, timeout, max_output_bytes)
             return self._lost(sandbox, token, stream, max_output_bytes, e)
+        except ValueError as e:
+            # Before anything was sent: an address or header that the server named and that cannot be one.
+            raise SandboxTerminalError(f"OpenSandbox could not {OPERATION}: {e}.") from e
         except BaseException:
             # A signal handler raised in the midst of it.
             self._cancelled(sandbox, token, stream, None)
@@ -197,7 +199,7 @@ class Commands:
     def _note_leftovers(sandbox: Sandbox, stream: _Stream) -> None:
         # Where execd keeps what a script prints. The id is a word of its own making, so no path.
         if stream.id and "/" not in stream.id:
-            sandbox.leftovers = [*sandbox.leftovers[-30:], f"{stream.id}.stdout", f"{stream.id}.stderr"]
+            sandbox.leftovers.extend((f"{stream.id}.stdout", f"{stream.id}.stderr"))
 
     # -- endings -----------------------------------------------------------------------------------------
 
@@ -402,6 +404,17 @@ def _told(
     return SandboxExecResult(
         exit_code=exit_code, stdout="", stderr=stderr, timed_out=timed_out, sandbox_terminated=terminated
     )
+
+
+def _taken(sandbox: Sandbox) -> list[str]:
+    """What earlier commands left, for the one who removes it: another thread gets none of these."""
+    names: list[str] = []
+    while sandbox.leftovers:
+        try:
+            names.append(sandbox.leftovers.popleft())
+        except IndexError:
+            break
+    return names
 
 
 def _with_line(text: str, line: str) -> str:

@@ -238,7 +238,7 @@ class Files:
 
     def _hidden(self) -> set[str]:
         """Names of execd's files of commands that have ended, which the next one removes."""
-        return set(self._sandbox.leftovers)
+        return set(list(self._sandbox.leftovers))
 
     # -- export ------------------------------------------------------------------------------------------
 

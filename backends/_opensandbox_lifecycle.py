@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,7 @@ class Sandbox:
     id: str
     url: str
     headers: Mapping[str, str] = field(repr=False)
-    leftovers: list[str] = field(default_factory=list)
+    leftovers: deque[str] = field(default_factory=lambda: deque(maxlen=64))
     """Names of files that execd left of earlier commands, to be removed by the next one."""
 
 

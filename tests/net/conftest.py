@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opensandbox_box import opened  # noqa: F401 (fixture)
+from opensandbox_box import hasty, opened  # noqa: F401 (fixtures)
 from sandbox_native.http import Client
 from scripted import Script, Server
 from servers.islo.fixtures import box, islo, islo_process, pauses  # noqa: F401 (fixtures)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox_native import retries
 from sandbox_native.backends.opensandbox import OpenSandboxBackend
 from sandbox_native.contract import (
     SandboxError,
@@ -48,7 +49,13 @@ def recoverable(caught: pytest.ExceptionInfo[SandboxError]) -> bool:
 
 
 @pytest.fixture
-def opened(opensandbox_server: OpenSandboxServer) -> Iterator[OpenBox]:
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked again is asked again at once."""
+    monkeypatch.setattr(retries, "_jittered", lambda delay: 0.01)
+
+
+@pytest.fixture
+def opened(opensandbox_server: OpenSandboxServer, hasty: None) -> Iterator[OpenBox]:
     """A sandbox reached through the server, with nothing asked of it yet."""
     backend = OpenSandboxBackend(None)
     box = OpenBox(opensandbox_server, backend, backend.create())

@@ -46,6 +46,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Any:
     return connection
 
 
+@pytest.mark.parity("B ctor")
 @pytest.mark.parametrize(
     ("name", "value"),
     [("image", ""), ("cpu", ""), ("memory", ""), ("sandbox_timeout", 0), ("ready_timeout", 0)],

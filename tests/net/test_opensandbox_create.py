@@ -21,7 +21,7 @@ POLICY_ERROR = "did not enforce the requested network policy"
 
 
 @pytest.fixture
-def server(opensandbox_server: OpenSandboxServer) -> OpenSandboxServer:
+def server(opensandbox_server: OpenSandboxServer, hasty: None) -> OpenSandboxServer:
     return opensandbox_server
 
 
@@ -295,7 +295,7 @@ def test_what_could_not_be_looked_for_is_a_note(server: OpenSandboxServer) -> No
     assert name in "".join(caught.value.__notes__)
 
 
-def test_nothing_to_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_connect_to(monkeypatch: pytest.MonkeyPatch, hasty: None) -> None:
     monkeypatch.setenv("OPEN_SANDBOX_DOMAIN", "127.0.0.1:9")
     monkeypatch.setenv("OPEN_SANDBOX_API_KEY", "key")
     with pytest.raises(SandboxTerminalError, match="create a sandbox"):

@@ -302,7 +302,7 @@ def test_provider_fault_7_an_image_that_does_not_run_as_root(opened: OpenBox) ->
     backend.write_file(box.id, "mine/x", b"2" * 100_000)
     backend.write_file(box.id, "mine/x", b"3" * 100_000)
     assert box.out("pwd; id -u; stat -c '%a %u' mine/x").split() == ["/home/app", "1000", "644", "1000"]
-    with pytest.raises(SandboxError, match="ermission denied|ead-only") as caught:
+    with pytest.raises(SandboxError, match=r"ermission denied|ead-only") as caught:
         backend.write_file(box.id, "/usr/x", b"x")
     assert recoverable(caught)
 
