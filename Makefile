@@ -82,7 +82,8 @@ test-parity: build
 # The unit suite again, with the extension built under AddressSanitizer and UBSan; once, not as both users.
 test-asan: build dev-system
 	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults tests/net \
-		--deselect tests/faults/test_local_ordinary_user.py --ignore tests/net/test_opensandbox_facts.py
+		--deselect tests/faults/test_local_ordinary_user.py --ignore tests/net/test_opensandbox_facts.py \
+		--ignore tests/net/test_backend_network_faults.py
 
 # Requests of every kind under valgrind's memcheck; slow, so not a part of `test`.
 CALLS := 12000

@@ -17,7 +17,7 @@ import pytest
 
 from sandbox_native.backends.opensandbox import OpenSandboxBackend
 from suite import rows, services
-from suite.run import Subjects, cases, look, subjects  # noqa: F401 (a fixture)
+from suite.run import Observations, cases, look, observations  # noqa: F401 (a fixture)
 from suite.table import Column, Row, Subject, columns_in
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -58,5 +58,5 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("column", "row"), cases(COLUMNS))
-def test_behaviour(column: Column, row: Row, subjects: Subjects) -> None:  # noqa: F811
-    look(column, row, subjects.get(column))
+def test_behaviour(column: Column, row: Row, observations: Observations) -> None:  # noqa: F811
+    look(column, row, observations)
