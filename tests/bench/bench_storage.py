@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import Row, seconds
 
 SIZE = 400_000_000
-RUNS = 4
+RUNS = 3
 
 
 def rows() -> Iterator[Row]:

@@ -71,6 +71,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
+    def handle_error(self, *_: object) -> None:
+        """A client that hung up is no fault here."""
+
 
 @contextlib.contextmanager
 def before(endpoint: str) -> Iterator[Proxy]:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from gateway import Gateway
+from proxy import Proxy
 
 PROGRAM = Path(__file__).with_name("exiting.py")
+FORKING = Path(__file__).with_name("forking.py")
 
 
 CODES = {"exit": 3, "interrupt": -2, "error": 1, "main-ends": 0, "os-exit": 3, "killed": -9}
@@ -52,3 +54,13 @@ def test_a_process_that_ends_at_once_after_an_export(s3: Gateway, bucket: str, w
         "out/one": 10485761,
         "out/two": 10485761,
     }
+
+
+def test_a_forked_process_exports_by_the_file_system(s3: Gateway, bucket: str, proxy: Proxy) -> None:
+    """The threads of obstore are not in it, so an upload by it would never end."""
+    options = json.dumps(s3.root.options(proxy.endpoint))
+    ended = subprocess.run([sys.executable, str(FORKING), bucket, options], timeout=120)
+    assert ended.returncode == 0
+    agents = {r.key: "object_store" in r.agent for r in proxy.seen if r.operation == "UploadPart"}
+    assert agents == {"parent": True, "child": False, "parent-again": True}
+    assert {key: len(data) for key, data in s3.objects(bucket).items()} == dict.fromkeys(agents, 6_000_000)
