@@ -140,9 +140,16 @@ def handle(request: Request) -> Response:
     return read(path) if request.method == "GET" else write(path, request.body)
 
 
-def main(descriptor: int, hidden: list[str]) -> None:
+def _end_with(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os._exit(0)
+
+
+def main(descriptor: int, lifeline: int, hidden: list[str]) -> None:
     _hidden[:] = hidden
     sys.stdin.close()
+    os.set_inheritable(lifeline, False)
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     listener = socket.socket(fileno=descriptor)
     listener.set_inheritable(False)
     Server(listener, handle).run()

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox of the test server: a bubblewrap sandbox in memory with the agent inside.
 
-The agent listens on a socket of the machine that it inherits, so the sandbox itself has no network.
+The agent listens on a socket of the machine that it inherits, so the sandbox itself has no network. It ends,
+and everything inside with it, at the end of a pipe whose other side the server has: bubblewrap's own way to
+die with its parent does not hold while a sandbox is just being set up.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -30,13 +31,14 @@ class Box:
     def __init__(self, hostname: str, env: dict[str, str]) -> None:
         listener = listen()
         self.port: int = listener.getsockname()[1]
-        arguments = _arguments(hostname, env, listener.fileno())
+        lifeline, self._lifeline = os.pipe()
+        arguments = _arguments(hostname, env, listener.fileno(), lifeline)
 
         def start() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(listener.fileno(),),
+                pass_fds=(listener.fileno(), lifeline),
                 env={"PATH": os.environ.get("PATH", _PATH)},
                 start_new_session=True,
             )
@@ -45,6 +47,7 @@ class Box:
             self._process = _starter.submit(start).result()
         finally:
             listener.close()
+            os.close(lifeline)
 
     @property
     def alive(self) -> bool:
@@ -52,12 +55,17 @@ class Box:
 
     def end(self) -> None:
         """Kill everything inside."""
-        with contextlib.suppress(ProcessLookupError):
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-        self._process.wait()
+            self._process.wait()
 
 
-def _arguments(hostname: str, env: dict[str, str], descriptor: int) -> list[str]:
+def _arguments(hostname: str, env: dict[str, str], descriptor: int, lifeline: int) -> list[str]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise RuntimeError("the test server needs bubblewrap (bwrap)")
@@ -89,7 +97,7 @@ def _arguments(hostname: str, env: dict[str, str], descriptor: int) -> list[str]
         arguments += ["--setenv", name, value]
     code = (
         f"import sys; sys.path.insert(0, {_INSIDE!r}); "
-        "from servers.islo.agent import main; main(int(sys.argv[1]), sys.argv[2:])"
+        "from servers.islo.agent import main; main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])"
     )
     arguments += ["--chdir", WORKDIR, "--", str(python), "-E", "-s", "-S", "-B", "-c", code]
-    return [*arguments, str(descriptor), *agent]
+    return [*arguments, str(descriptor), str(lifeline), *agent]
