@@ -26,7 +26,7 @@ from sandbox_native.backends._islo_calls import (
 )
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxTerminalError
 from sandbox_native.destination import announce, descriptor_of, write_all
-from sandbox_native.multipart import Part
+from sandbox_native.multipart import FileSlice, Part
 
 OPERATION_TIMEOUT = command_files.OPERATION_TIMEOUT
 # Bytes of names that one command brings: od, where there is no base64, makes three of each, and a stream has
@@ -81,9 +81,18 @@ def _size(run: command_files.Run, path: str, max_bytes: int) -> int | None:
     return guest.reported_size(result.stdout)
 
 
-def write(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str, content: bytes) -> None:
+def write(
+    api: Api,
+    run: command_files.Run,
+    look: Look,
+    sandbox: str,
+    path: str,
+    content: bytes | FileSlice,
+    allowance: float = OPERATION_TIMEOUT,
+) -> None:
     """Make ``content`` the content of a file, and the directories above it that are missing.
 
+    :param allowance: seconds that sending it may take.
     :raises SandboxError: it cannot be written.
     :raises SandboxTerminalError: the service or the sandbox does not serve.
     """
@@ -98,7 +107,7 @@ def write(api: Api, run: command_files.Run, look: Look, sandbox: str, path: str,
         )
         if made.exit_code:
             raise SandboxError(made.stderr.strip() or f"Could not create the parent directory for {path!r}.")
-    deadline = time.monotonic() + OPERATION_TIMEOUT
+    deadline = time.monotonic() + allowance
     part = Part("file", content, "upload")
     try:
         again(

@@ -25,6 +25,7 @@ from sandbox_native.backends._islo_calls import (
     worth_repeating,
 )
 from sandbox_native.contract import SandboxError, SandboxExecResult, SandboxSpec, SandboxTerminalError
+from sandbox_native.multipart import slice_of
 from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
@@ -232,6 +233,15 @@ class Service:
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         run = self._helper(sandbox, f"creating the parent directory for {path!r}")
         files.write(self.api, run, self._look(sandbox), sandbox, path, content)
+
+    def import_file(self, sandbox: str, path: str, source: BinaryIO, size: int) -> None:
+        run = self._helper(sandbox, f"creating the parent directory for {path!r}")
+        allowance = command_files.export_allowance(size)
+        if not size:
+            files.write(self.api, run, self._look(sandbox), sandbox, path, b"")
+            return
+        with slice_of(source, size) as content:
+            files.write(self.api, run, self._look(sandbox), sandbox, path, content, allowance)
 
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         run = self._helper(sandbox, f"listing {path!r}")

@@ -24,7 +24,7 @@ from sandbox_native.backends._opensandbox_service import LATER, Service
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxTerminalError
 from sandbox_native.destination import descriptor_of, write_all
 from sandbox_native.http import Answer, DownloadAnswer, RequestCancelled, TransportError
-from sandbox_native.multipart import Part
+from sandbox_native.multipart import FileSlice, Part, slice_of
 from sandbox_native.retries import with_retries
 
 #: More entries than this are not listed; the provider's number.
@@ -132,6 +132,25 @@ class Files:
         if len(content) <= _SMALL or not found.regular or not self._replace(path, native, content, deadline):
             command_files.write_file(self._run, path, content)
 
+    def import_from(self, path: str, source: BinaryIO, size: int) -> None:
+        """See ``SandboxBackend.import_file``. Only a file that is not there yet is uploaded in one piece."""
+        native = _native_path(path)
+        allowance = command_files.export_allowance(size)
+        deadline = time.monotonic() + allowance
+        if size > _SMALL and native is not None and not path.endswith("/"):
+            found = self._look(path, native, "write", deadline)
+            if found is None or found.kind == _MISSING:
+                with slice_of(source, size) as content:
+                    answer = self._upload(native, content, deadline, _NEW_MODE)
+                if not answer.ok:
+                    self._refused("write", path, answer)
+                return
+        if size <= command_files.IMPORT_AT_ONCE_BYTES:
+            with slice_of(source, size) as content:
+                self.write(path, os.pread(content.fd, size, content.offset))
+            return
+        command_files.import_file(self._run, path, source, size=size, allowance=allowance)
+
     def _replace(self, path: str, native: str, content: bytes, deadline: float) -> bool:
         """Upload beside the file, then put that in its place with its mode and owner; False if that fails."""
         token = secrets.token_hex(8)
@@ -161,7 +180,7 @@ class Files:
         except SandboxError:
             pass  # the error that led here is the one to tell
 
-    def _upload(self, native: str, content: bytes, deadline: float, mode: int) -> Answer:
+    def _upload(self, native: str, content: bytes | FileSlice, deadline: float, mode: int) -> Answer:
         operation = "write a sandbox file"
         metadata = {"path": native, "owner": None, "group": None, "mode": mode}
         parts = [

@@ -147,6 +147,15 @@ class IsloSandboxBackend(SandboxBackend):
         """
         self._service().write_file(sandbox, path, content)
 
+    def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
+        """Create or replace a file by ``size`` bytes of ``source``, by the service's own call.
+
+        :raises EOFError: ``source`` has fewer bytes; its own exceptions come out as they are.
+        :raises SandboxError: the file cannot be written, or it took longer than allowed.
+        :raises SandboxTerminalError: the service or the sandbox does not serve.
+        """
+        self._service().import_file(sandbox, path, source, size)
+
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The names in a directory and whether each is one; a link to a directory counts as one.
 

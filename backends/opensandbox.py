@@ -312,6 +312,15 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         """
         self._files(sandbox).write(path, content)
 
+    def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
+        """Make ``size`` bytes of ``source`` the content of a file, made with its parents where it is missing.
+
+        :raises EOFError: ``source`` has fewer bytes; its own exceptions come out as they are.
+        :raises SandboxError: it cannot be written, or it took longer than allowed.
+        :raises SandboxTerminalError: the sandbox is gone.
+        """
+        self._files(sandbox).import_from(path, source, size)
+
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The names in a directory and whether each is one; a link to a directory counts as one.
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from sandbox_native.destination import readable_descriptor
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/+; =-")
 
@@ -16,6 +20,35 @@ class FileSlice(NamedTuple):
     fd: int
     offset: int
     length: int
+
+
+@contextlib.contextmanager
+def slice_of(source: BinaryIO, size: int) -> Iterator[FileSlice]:
+    """The next ``size`` bytes of ``source`` as a slice of a file, which can be sent again.
+
+    What is no regular file is copied to a temporary one first. After the block ``source`` is past them.
+
+    :raises EOFError: it has fewer bytes; its own exceptions come out as they are.
+    """
+    descriptor = readable_descriptor(source)
+    if descriptor is not None:
+        start = source.tell()
+        there = os.fstat(descriptor).st_size - start
+        if there < size:
+            raise EOFError(f"the source has {there} of {size} bytes")
+        yield FileSlice(descriptor, start, size)
+        source.seek(start + size)
+        return
+    with tempfile.TemporaryFile() as spool:
+        left = size
+        while left:
+            part = source.read(min(left, 1 << 20))
+            if not part:
+                raise EOFError(f"the source ended after {size - left} of {size} bytes")
+            spool.write(part)
+            left -= len(part)
+        spool.flush()
+        yield FileSlice(spool.fileno(), 0, size)
 
 
 class Part(NamedTuple):
