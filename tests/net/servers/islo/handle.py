@@ -52,6 +52,15 @@ class IsloServer:
         self.faults = Faults(self)
 
     @property
+    def process(self) -> int:
+        """The number of the server's process; its sandboxes have it in their host names."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """As a crash would end it."""
+        self._process.kill()
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables by which a backend, or the SDK, finds this server."""
         return {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import os
 import re
 import threading
 import time
@@ -62,7 +63,7 @@ class Sandbox:
         self.asked = body
         self._number = number
         self._created_at = _now()
-        self._box = Box(f"islo-{number}", body.get("env") or {})
+        self._box = Box(f"islo-{os.getpid()}-{number}", body.get("env") or {})
 
     def json(self) -> dict[str, Any]:
         asked = self.asked
