@@ -158,3 +158,79 @@ TEST(clock_rounds_up_and_ends_at_zero)
     CHECK(sn_clock_left_ms(sn_clock_now() + 3600LL * 1000000000) > 3599000);
     CHECK(sn_clock_left_ms(SN_NO_DEADLINE - 1) == INT32_MAX);
 }
+
+static struct {
+    char bytes[64];
+    size_t len;
+    enum sn_status answer;
+} taken;
+
+static enum sn_status take(void *context, const char *data, size_t len)
+{
+    (void)context;
+    if (taken.answer == SN_OK) {
+        memcpy(taken.bytes + taken.len, data, len);
+        taken.len += len;
+    }
+    return taken.answer;
+}
+
+static struct sn_drain_sink sink_of(uint64_t room)
+{
+    taken.len = 0;
+    taken.answer = SN_OK;
+    return (struct sn_drain_sink){.write = take, .room = room};
+}
+
+TEST(drain_gives_standard_output_whole_to_a_sink)
+{
+    struct scene scene;
+    struct sn_guest_reply reply;
+    struct sn_drain_sink sink = sink_of(6);
+
+    CHECK(open_scene(&scene, 4));
+    scene.drain.sink = &sink;
+    CHECK(write(scene.out, "output", 6) == 6 && write(scene.err, "error", 5) == 5);
+    CHECK(say(&scene, SN_REPLY_EXITED, 0));
+    CHECK(sn_drain_reply(&scene.drain, &reply) == SN_OK);
+    CHECK(sn_drain_rest(&scene.drain) == SN_OK);
+    CHECK(sink.taken == 6 && taken.len == 6 && memcmp(taken.bytes, "output", 6) == 0);
+    CHECK(sn_tail_total_bytes(scene.drain.out_tail) == 0);
+    CHECK(sn_tail_total_bytes(scene.drain.err_tail) == 5);
+    /* One byte more is not passed on. */
+    CHECK(write(scene.out, "!", 1) == 1);
+    CHECK(sn_drain_rest(&scene.drain) == SN_TOO_LARGE && taken.len == 6);
+    close_scene(&scene);
+}
+
+TEST(drain_ends_with_what_the_sink_says)
+{
+    struct scene scene;
+    struct sn_guest_reply reply;
+    struct sn_drain_sink sink = sink_of(100);
+
+    CHECK(open_scene(&scene, 4));
+    scene.drain.sink = &sink;
+    taken.answer = SN_CANCELLED;
+    CHECK(write(scene.out, "output", 6) == 6);
+    CHECK(sn_drain_reply(&scene.drain, &reply) == SN_CANCELLED && sink.taken == 0);
+    close_scene(&scene);
+}
+
+TEST(drain_ends_when_nothing_comes_for_the_sink)
+{
+    struct scene scene;
+    struct sn_guest_reply reply;
+    struct sn_drain_sink sink = sink_of(100);
+
+    CHECK(open_scene(&scene, 4));
+    scene.drain.sink = &sink;
+    sink.stall_ns = 20000000;
+    CHECK(write(scene.err, "busy", 4) == 4);
+    CHECK(sn_drain_reply(&scene.drain, &reply) == SN_TIMED_OUT);
+    /* What has come counts, however late it is looked at. */
+    CHECK(write(scene.out, "output", 6) == 6 && say(&scene, SN_REPLY_EXITED, 0));
+    CHECK(sn_drain_reply(&scene.drain, &reply) == SN_OK);
+    CHECK(sn_drain_rest(&scene.drain) == SN_OK && taken.len == 6);
+    close_scene(&scene);
+}
