@@ -37,9 +37,11 @@ from sandbox_native._tags import (
 from sandbox_native.names import new_sandbox_name as _new_sandbox_name  # noqa: F401 (the provider's name)
 from sandbox_native.validate import positive_finite as _validate_positive_finite  # noqa: F401 (likewise)
 
-# The provider's name for it. Held about four times over while it is decoded.
-_EXPORT_CHUNK_BYTES = 3 * 1024 * 1024
-"""Bytes that the default export reads by one command."""
+# The provider's name for it. About three times as much is held while a slice is on its way and decoded.
+_EXPORT_CHUNK_BYTES = 4 * 1024 * 1024
+"""Bytes that the commands of the default export have on their way together."""
+_EXPORT_LEAST_BYTES = 1024 * 1024
+"""What one of them reads at least: less is spent on starting it."""
 _export_allowance = command_files.export_allowance
 
 
@@ -57,14 +59,15 @@ def export_by_commands(
     :param backend: any backend of the contract, also one that does not derive from this module's.
     :param verify: as :attr:`SandboxBackend.verify_exports`.
     """
+    in_flight = getattr(backend, "concurrent_commands", 1)
     return default_export.export_file(
         functools.partial(backend.run_command, sandbox),
         path,
         dest,
         max_bytes=max_bytes,
-        slice_bytes=_EXPORT_CHUNK_BYTES,
+        slice_bytes=max(_EXPORT_CHUNK_BYTES // in_flight, min(_EXPORT_CHUNK_BYTES, _EXPORT_LEAST_BYTES)),
         allowance=_export_allowance(max_bytes),
-        in_flight=getattr(backend, "concurrent_commands", 1),
+        in_flight=in_flight,
         verify=verify,
     )
 

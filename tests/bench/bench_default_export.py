@@ -35,9 +35,10 @@ TEXT = (
 
 
 class Channel(SandboxBackend):
-    """A backend with nothing but commands."""
+    """A backend with nothing but commands, of which two may run at a time."""
 
     name = "channel"
+    concurrent_commands = 2
 
     def __init__(self, rate: float | None = None) -> None:
         self._local = LocalSandboxBackend(workspace_bytes=1 << 30)
@@ -90,7 +91,7 @@ def slices_alone(channel: Channel, path: str) -> None:
             return length
 
     run = functools.partial(channel.run_command, channel.sandbox)
-    export = Undecoded(run, path, BUDGET, contract._EXPORT_CHUNK_BYTES, 600.0)
+    export = Undecoded(run, path, BUDGET, contract._EXPORT_CHUNK_BYTES // channel.concurrent_commands, 600.0)
     with open("/dev/null", "wb") as nothing:
         export.copy(nothing, channel.concurrent_commands, False)
 
