@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -324,3 +326,28 @@ def test_no_reference_is_left(serve: Serve, client: Client) -> None:
         client.events("GET", server.url(), Callback(), deadline=soon())
     gc.collect()
     assert not [o for o in gc.get_objects() if isinstance(o, Callback)]
+
+
+def test_the_callback_may_set_the_deadline(serve: Serve, client: Client) -> None:
+    """A time that begins with an event: sooner, later, and not a number."""
+    server = serve(says(HEAD + chunked(b'{"type":"init"}\n\n', end=False), linger=True))
+    with pytest.raises(TransportError) as caught:
+        client.events("POST", server.url(), lambda _: time.monotonic() + 0.2, deadline=soon(), body=b"{}")
+    assert caught.value.kind == "deadline"
+    with pytest.raises(ValueError, match="deadline"):
+        client.events("POST", server.url(), lambda _: math.nan, deadline=soon(), body=b"{}")
+
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(HEAD + chunked(b'{"type":"init"}\n\n', end=False))
+        time.sleep(1.5)
+        peer.send(chunked(DONE))
+
+    collect = Collector()
+    later = soon()
+
+    def on_events(events: list[Event]) -> bool | float:
+        return collect(events) or later
+
+    answer = client.events("POST", serve(script).url(), on_events, deadline=soon(1), body=b"{}")
+    assert (answer.done, len(collect.data)) == (True, 2)

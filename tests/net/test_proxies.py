@@ -172,3 +172,11 @@ def test_a_proxy_that_is_not_there(client: Client, monkeypatch: pytest.MonkeyPat
             client.request("POST", "http://target.invalid/", deadline=soon(), body=b"x")
         assert (error.value.kind, error.value.sent) == (kind, False)
         assert "secret" not in str(error.value)
+
+
+def test_a_client_may_leave_proxies_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    url = serve(answers()).url()
+    assert Client(proxies=False).request("GET", url, deadline=soon()).body == b"ok"
+    with pytest.raises(TransportError):
+        Client().request("GET", url, deadline=soon())
