@@ -303,6 +303,7 @@ class SbxSandboxBackend(SandboxBackend):
                 self._stop(sandbox, variable)
             raise
         elapsed = time.monotonic() - begin
+        self._check_standing(sandbox, outcome)
         timed_out = _timed_out(outcome.value, elapsed, seconds)
         if timed_out:
             # timeout(1) kills a process group; what left it has the variable still.
@@ -313,6 +314,14 @@ class SbxSandboxBackend(SandboxBackend):
             timed_out=timed_out,
             seconds=seconds if seconds != timeout else None,
         )
+
+    def _check_standing(self, sandbox: str, outcome: CommandOutcome) -> None:
+        """Tell a sandbox that is gone from a command that failed, which have the same statuses.
+
+        :raises SandboxTerminalError: sbx spoke of this sandbox, and does not list it.
+        """
+        if outcome.value and sandbox.encode() in outcome.stderr and not self._is_listed(sandbox):
+            raise SandboxTerminalError(f"Sandbox {sandbox!r} is gone: {words(outcome.stderr)}")
 
     def _abandon(self, sandbox: str) -> None:
         try:
@@ -364,6 +373,7 @@ class SbxSandboxBackend(SandboxBackend):
             with calls.uncancellable(), contextlib.suppress(CallTimedOut, SandboxError):
                 self._sbx.run(discard, timeout=_STOP_TIMEOUT)
             raise
+        self._check_standing(sandbox, outcome)
         command_files.check_result(_result(outcome, exit_code=outcome.value), path, "write", None)
 
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
@@ -399,6 +409,7 @@ class SbxSandboxBackend(SandboxBackend):
             ) from None
         except OverflowError:
             raise SandboxFileTooLargeError(path, limit + 1, limit) from None
+        self._check_standing(sandbox, outcome)
         report = outcome.stderr.decode("utf-8", "replace")
         stamps = guest.streamed_stamps(report)
         if outcome.value == guest.Status.TOO_LARGE:

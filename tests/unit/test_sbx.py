@@ -222,6 +222,23 @@ def test_limits_are_checked(sbx: Sbx, box: str, bad: Any) -> None:
         sbx.run(box, "true", max_output_bytes=bad)
 
 
+def test_a_sandbox_that_is_gone_is_told_from_a_command_that_failed(sbx: Sbx, box: str) -> None:
+    # The command says what sbx would say.
+    assert sbx.run(box, f"echo sandbox {box} not found >&2; exit 1").exit_code == 1
+    sbx.make().destroy(box)
+    for call in (
+        lambda: sbx.run(box, "true"),
+        lambda: sbx.backend.write_file(box, "x", b"x"),
+        lambda: sbx.backend.read_file(box, "x", max_bytes=1),
+        lambda: export(sbx, box, "x"),
+    ):
+        with pytest.raises(SandboxTerminalError, match="is gone"):
+            call()
+    # Where the list cannot be had, nothing is claimed.
+    sbx.fault("ls", "fail")
+    assert sbx.run(box, "true").exit_code == 1
+
+
 def test_a_stream_is_written_as_it_comes(sbx: Sbx, box: str, tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
         result = sbx.backend.stream_command(
