@@ -193,7 +193,6 @@ class ObstoreSender:
         self._sent = 0
         self._size = 0
         self._held = 0
-        self._committing = False
         self._began = time.monotonic()
         uploads = _obstore_loop.uploads()
         self._pieces = pieces = _Pieces(uploads.loop)
@@ -236,7 +235,7 @@ class ObstoreSender:
 
     @property
     def leftover(self) -> str:
-        return f"an unfinished upload of s3://{self._bucket.name}/{self._bucket.key}"
+        return f"an unfinished upload of s3://{self._bucket.name}/{self._bucket.key}, if it is still there"
 
     def send(self, part: bytearray) -> None:
         self._hand_over(part)
@@ -259,7 +258,6 @@ class ObstoreSender:
 
     def commit(self) -> None:
         since = time.monotonic()
-        self._committing = True
         self._pieces.put(StopAsyncIteration())
         try:
             self._future.result()
@@ -276,10 +274,10 @@ class ObstoreSender:
         self._pieces.put(_Abandoned())
         concurrent.futures.wait([self._future])
         self._release()
-        error = self._future.exception()
-        if not isinstance(error, _Abandoned):
-            # It ended by itself; whether it could abort the upload, too, obstore does not say.
-            self._abort_what_is_left(certain=not self._committing)
+        if self._pieces.asked and not isinstance(self._future.exception(), _Abandoned):
+            # It was made and has failed by itself. Obstore does not always abort it then, nor say whether it
+            # could.
+            self._abort_what_is_left()
 
     def _release(self) -> None:
         global _held
@@ -287,19 +285,13 @@ class ObstoreSender:
             _held -= self._held
             self._held = 0
 
-    def _abort_what_is_left(self, certain: bool) -> None:
+    def _abort_what_is_left(self) -> None:
         """Find the upload and abort it. It is the one that was made when this one was.
 
-        :param certain: whether obstore has tried to abort it.
+        :raises Exception: it cannot be told whether there is one, or it cannot be aborted.
         """
-        try:
-            answer = self._bucket.submit("list_multipart_uploads", Prefix=self._bucket.key).result()
-            now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        except Exception:
-            if certain:
-                log.debug("Could not look for an unfinished upload", exc_info=True)
-                return
-            raise
+        answer = self._bucket.submit("list_multipart_uploads", Prefix=self._bucket.key).result()
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         clock = time.monotonic()
         youngest, oldest = clock - self._created - _CLOCK_SECONDS, clock - self._began + _CLOCK_SECONDS
         for upload in answer.get("Uploads", ()):

@@ -434,6 +434,26 @@ def test_an_abort_that_is_refused_names_what_is_left(
         assert f"of s3://{bucket}/{key}" in str(caught.value).partition("Left behind")[2]
 
 
+def test_a_role_that_may_neither_abort_nor_list_is_told_what_may_be_left(
+    s3: Gateway, bucket: str, writer: str, proxy: Proxy
+) -> None:
+    scene = Scene(s3, bucket)
+    account = s3.role(bucket, "out/", "PutObject")
+    denied = ("AbortMultipartUpload", "ListMultipartUploads")
+    proxy.rule = lambda request: "refuse" if request.operation in denied else None
+
+    def fail(path: str, position: int) -> None:
+        if path == "two" and position >= 6 << 20:
+            raise RuntimeError("the first")
+
+    scene.files.between = fail
+    with pytest.raises(SandboxTerminalError, match="the first") as caught:
+        export(scene.files, bucket, account, proxy.endpoint)
+    assert s3.objects(bucket) == scene.before
+    for key in s3.uploads(bucket):
+        assert f"of s3://{bucket}/{key}" in str(caught.value).partition("Left behind")[2]
+
+
 def test_a_cancel_ends_an_upload_that_waits_for_the_store(
     s3: Gateway, bucket: str, writer: str, proxy: Proxy
 ) -> None:
