@@ -23,8 +23,8 @@ def coverage(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_tag_that_a_test_names_is_a_line() -> None:
-    done = coverage(PARITY.parent)
+def test_every_line_has_a_test_and_every_tag_is_a_line() -> None:
+    done = coverage(PARITY.parent, "--strict")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
 
