@@ -39,7 +39,7 @@ def test_a_run(opensandbox_server: OpenSandboxServer, tmp_path: Path) -> None:
 
 def test_an_exit_status_and_a_timeout(opensandbox_server: OpenSandboxServer) -> None:
     assert cli("run", "--backend", "opensandbox", "--", "exit 7").returncode == 7
-    done = cli("run", "--backend", "opensandbox", "--timeout", "0.5", "--", "echo part; sleep 900")
+    done = cli("run", "--backend", "opensandbox", "--timeout", "3", "--", "echo part; sleep 900")
     assert (done.returncode, done.stdout) == (124, "part\n")
     assert opensandbox_server.sandboxes() == []
 

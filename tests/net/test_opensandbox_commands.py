@@ -101,7 +101,7 @@ def test_provider_fault_12_a_chatty_command_keeps_its_sandbox(opened: OpenBox) -
     assert result.stderr.endswith("199999\n200000\n")
     assert not result.timed_out
     # No event for each line: one frame, of a few.
-    result = opened.run("yes", timeout=1, cap=1000)
+    result = opened.run("yes", timeout=2, cap=1000)
     assert (result.timed_out, result.sandbox_terminated, result.stdout) == (True, False, "y\n" * 500)
     assert opened.out("echo still here") == "still here\n"
 
@@ -292,18 +292,11 @@ def test_a_large_event_of_something_else_is_no_harm(opened: OpenBox) -> None:
 
 @pytest.mark.parity("B Run#6")
 def test_a_timeout_keeps_what_was_printed_and_the_sandbox(opened: OpenBox) -> None:
-    result = opened.run("echo out; echo err >&2; trap '' TERM; sleep 914; echo never", timeout=0.7)
+    result = opened.run("echo out; echo err >&2; trap '' TERM; sleep 914; echo never", timeout=2)
     assert result.timed_out
     assert (result.stdout, result.stderr, result.sandbox_terminated) == ("out\n", "err\n", False)
     assert opened.out(SLEEPS) == ""
     assert opened.out("echo next") == "next\n"
-
-
-@pytest.mark.parity("B Run#7")
-def test_exit_0_is_no_timeout_whenever_it_comes(opened: OpenBox) -> None:
-    """The terminal event is held back for longer than the limit: what counts is that it came."""
-    result = opened.run("sleep 0.3", timeout=0.6)
-    assert (result.exit_code, result.timed_out) == (0, False)
 
 
 @pytest.mark.parity("B Run#8")
@@ -325,9 +318,9 @@ def test_provider_fault_11_a_failure_just_inside_its_time_is_no_timeout(opened: 
 
 @pytest.mark.parity("B Run#9")
 def test_time_spent_connecting_is_not_the_commands(opened: OpenBox) -> None:
-    opened.server.faults.add("ping", "hang", seconds=1.5)
-    opened.server.faults.add("command", "hang", seconds=1.5)
-    result = OpenSandboxBackend(None).run_command(opened.id, "echo hi", timeout=1, max_output_bytes=10)
+    opened.server.faults.add("ping", "hang", seconds=3.5)
+    opened.server.faults.add("command", "hang", seconds=3.5)
+    result = OpenSandboxBackend(None).run_command(opened.id, "echo hi", timeout=3, max_output_bytes=10)
     assert (result.exit_code, result.stdout, result.timed_out) == (0, "hi\n", False)
 
 
@@ -351,7 +344,7 @@ TREE = (
 
 def test_a_timeout_ends_the_tree_and_nothing_else(opened: OpenBox) -> None:
     opened.out("sleep 930 & setsid sleep 931 >/dev/null 2>&1 & echo")
-    result = opened.run(f"{TREE} echo begun; sleep 927", timeout=1)
+    result = opened.run(f"{TREE} echo begun; sleep 927", timeout=3)
     assert (result.timed_out, result.stdout, result.sandbox_terminated) == (True, "begun\n", False)
     assert sorted(opened.out(SLEEPS).split("\n")[:-1]) == ["sleep 930", "sleep 931"]
 
@@ -393,7 +386,7 @@ def test_what_was_printed_is_kept_where_a_process_survives(
         return real(*args, **options).replace("show - $#", "show - 2")
 
     monkeypatch.setattr(captured, "stop_script", survived)
-    result = opened.run("echo begun; sleep 951", timeout=0.5)
+    result = opened.run("echo begun; sleep 951", timeout=2)
     assert (result.exit_code, result.timed_out, result.sandbox_terminated) == (-1, True, True)
     assert result.stdout == "begun\n"
     assert opened.server.sandboxes() == []
@@ -410,13 +403,13 @@ def test_the_same_where_the_destroy_fails(
     assert "could not be destroyed; its server-side lifetime ends it" in caplog.text
 
 
-def test_a_command_that_ended_as_its_time_did_is_told_with_its_output(
-    opened: OpenBox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parity("B Run#7")
+@pytest.mark.parametrize("code", [0, 6])
+def test_a_command_that_ended_as_its_time_did_is_told_with_its_output(opened: OpenBox, code: int) -> None:
     """Its frame was on the way when the stream was left."""
     opened.server.faults.add("command", "cut", after_bytes=130, stall=600)
-    result = opened.run("echo whole; exit 6", timeout=1)
-    assert (result.exit_code, result.stdout, result.timed_out) == (6, "whole\n", False)
+    result = opened.run(f"echo whole; exit {code}", timeout=3)
+    assert (result.exit_code, result.stdout, result.timed_out) == (code, "whole\n", False)
 
 
 # ---- cancel ----------------------------------------------------------------------------------------------
