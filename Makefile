@@ -15,7 +15,7 @@ APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bu
 DEV_APT_PACKAGES := busybox clang-format-14 git
 C_FILES = $(wildcard csrc/*/*.[ch] tests/core/*.[ch])
 
-.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity test-asan test-valgrind test-live bench lint format lock wheel clean
+.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity test-asan test-valgrind test-live toxiproxy versitygw bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
@@ -45,6 +45,10 @@ $(VENV)/.built: $(VENV)/.stamp $(PLAIN)/.stamp pyproject.toml setup.py $(wildcar
 	$(VENV)/bin/uv pip install -q --python $(PLAIN)/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Servers of the tests. Built here rather than by the test that needs one, which has a time limit.
+toxiproxy versitygw: venv
+	@.ci/go-tool $@ >/dev/null
+
 # Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
 test: test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity
 
@@ -57,7 +61,7 @@ test-unit: build dev-system
 	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/unit tests/faults
 
 # HTTP against scripted servers on loopback.
-test-net: build
+test-net: build toxiproxy
 	$(CURDIR)/$(PLAIN)/bin/python -m pytest tests/net
 
 # The provider as the oracle.
@@ -72,7 +76,7 @@ test-airflow: build
 	$(BIN)/python -m pytest tests/airflow
 
 # Exports to real object stores on loopback.
-test-storage: build
+test-storage: build versitygw
 	$(BIN)/python -m pytest tests/storage
 
 # The provider's own behavioural tests, run against this package.
@@ -80,7 +84,7 @@ test-parity: build
 	tests/parity/run $(BIN)/python
 
 # The unit suite again, with the extension built under AddressSanitizer and UBSan; once, not as both users.
-test-asan: build dev-system
+test-asan: build dev-system toxiproxy
 	.ci/asan $(CURDIR)/$(PLAIN)/bin/python tests/unit tests/faults tests/net \
 		--deselect tests/faults/test_local_ordinary_user.py --ignore tests/net/test_opensandbox_facts.py \
 		--ignore tests/net/test_backend_network_faults.py

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-MODULE = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 BUILD = Path(__file__).parents[2] / ".ci" / "go-tool"
 
 
@@ -59,7 +58,7 @@ class Toxiproxy:
     def __init__(self, log: Path) -> None:
         self._made = 0
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        built = subprocess.run([BUILD, MODULE], check=True, stdout=subprocess.PIPE, text=True)
+        built = subprocess.run([BUILD, "toxiproxy"], check=True, stdout=subprocess.PIPE, text=True)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

@@ -19,7 +19,6 @@ import boto3
 from botocore.config import Config
 
 ROOT = Path(__file__).parents[2]
-MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 REGION = "us-east-1"
 
 
@@ -127,7 +126,7 @@ def free_port() -> int:
 
 def program() -> str:
     """Build the server, once, below ``build``."""
-    command = [str(ROOT / ".ci" / "go-tool"), MODULE]
+    command = [str(ROOT / ".ci" / "go-tool"), "versitygw"]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
