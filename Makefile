@@ -15,7 +15,7 @@ APT_PACKAGES := gcc libc6-dev make pkg-config libcurl4-openssl-dev zlib1g-dev bu
 DEV_APT_PACKAGES := busybox clang-format-14 git
 C_FILES = $(wildcard csrc/*/*.[ch] tests/core/*.[ch])
 
-.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity test-asan test-valgrind test-live toxiproxy versitygw bench lint format lock wheel clean
+.PHONY: system dev-system venv build demo test test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity test-asan test-valgrind test-live toxiproxy versitygw azurite bench lint format lock wheel clean
 
 system:
 	@.ci/system-packages $(APT_PACKAGES)
@@ -46,8 +46,8 @@ $(VENV)/.built: $(VENV)/.stamp $(PLAIN)/.stamp pyproject.toml setup.py $(wildcar
 	@touch $@
 
 # Servers of the tests. Built here rather than by the test that needs one, which has a time limit.
-toxiproxy versitygw: venv
-	@.ci/go-tool $@ >/dev/null
+toxiproxy versitygw azurite: venv
+	@.ci/test-server $@ >/dev/null
 
 # Each stage is a process of its own: whether Airflow is loaded decides which classes the contract has.
 test: test-core test-unit test-net test-fuzz test-oracles test-airflow test-storage test-parity
@@ -76,7 +76,7 @@ test-airflow: build
 	$(BIN)/python -m pytest tests/airflow
 
 # Exports to real object stores on loopback.
-test-storage: build versitygw
+test-storage: build versitygw azurite
 	$(BIN)/python -m pytest tests/storage
 
 # The provider's own behavioural tests, run against this package.

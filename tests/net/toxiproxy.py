@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-BUILD = Path(__file__).parents[2] / ".ci" / "go-tool"
+BUILD = Path(__file__).parents[2] / ".ci" / "test-server"
 
 
 class Proxy:

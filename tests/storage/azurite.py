@@ -18,7 +18,6 @@ from azure.storage.blob import BlobServiceClient
 from gateway import free_port
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = "azurite@3.37.0"
 ACCOUNT = "exports"
 
 
@@ -50,14 +49,9 @@ class Azurite:
 
 def program() -> list[str]:
     """Install the server, once, below ``build``."""
-    folder = ROOT / "build" / "npm" / PACKAGE
-    script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    if not script.exists():
-        subprocess.run([str(ROOT / ".ci" / "system-packages"), "nodejs", "npm"], check=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder), PACKAGE]
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    return ["node", str(script)]
+    made = [str(ROOT / ".ci" / "test-server"), "azurite"]
+    script = subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return [str(ROOT / ".venv" / "bin" / "node"), script]
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def free_port() -> int:
 
 def program() -> str:
     """Build the server, once, below ``build``."""
-    command = [str(ROOT / ".ci" / "go-tool"), "versitygw"]
+    command = [str(ROOT / ".ci" / "test-server"), "versitygw"]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
