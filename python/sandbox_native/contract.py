@@ -10,9 +10,9 @@ classes derive from its own. In any other process this package defines the same 
 from __future__ import annotations
 
 import functools
-from typing import BinaryIO, ClassVar
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from sandbox_native import _attach, _home, command_files, default_export
+from sandbox_native import _attach, _home
 from sandbox_native._home import (
     AttachedSandbox,
     SandboxError,
@@ -37,12 +37,22 @@ from sandbox_native._tags import (
 from sandbox_native.names import new_sandbox_name as _new_sandbox_name  # noqa: F401 (the provider's name)
 from sandbox_native.validate import positive_finite as _validate_positive_finite  # noqa: F401 (likewise)
 
+# What does the file operations is loaded at the first of them: every parse of a Dag imports this module.
+if TYPE_CHECKING:
+    from sandbox_native.command_files import Run
+
 # The provider's name for it. About three times as much is held while a slice is on its way and decoded.
 _EXPORT_CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes that the commands of the default export have on their way together."""
 _EXPORT_LEAST_BYTES = 1024 * 1024
 """What one of them reads at least: less is spent on starting it."""
-_export_allowance = command_files.export_allowance
+
+
+def _export_allowance(max_bytes: int) -> float:
+    """Seconds that an export of ``max_bytes`` may take; the provider's name for it."""
+    from sandbox_native import command_files
+
+    return command_files.export_allowance(max_bytes)
 
 
 def export_by_commands(
@@ -59,6 +69,8 @@ def export_by_commands(
     :param backend: any backend of the contract, also one that does not derive from this module's.
     :param verify: as :attr:`SandboxBackend.verify_exports`.
     """
+    from sandbox_native import default_export
+
     in_flight = getattr(backend, "concurrent_commands", 1)
     return default_export.export_file(
         functools.partial(backend.run_command, sandbox),
@@ -123,6 +135,8 @@ class SandboxBackend(_home.SandboxBackend):
         :raises SandboxTerminalError: the sandbox ended.
         :raises ValueError: ``max_bytes`` is no positive number.
         """
+        from sandbox_native import command_files
+
         return command_files.read_file(self._runner(sandbox), path, max_bytes=max_bytes)
 
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
@@ -133,6 +147,8 @@ class SandboxBackend(_home.SandboxBackend):
         :raises SandboxError: it cannot be written.
         :raises SandboxTerminalError: the sandbox ended.
         """
+        from sandbox_native import command_files
+
         command_files.write_file(self._runner(sandbox), path, content)
 
     def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
@@ -144,6 +160,8 @@ class SandboxBackend(_home.SandboxBackend):
         :raises SandboxError: the file cannot be written, or it took too long.
         :raises SandboxTerminalError: the sandbox ended.
         """
+        from sandbox_native import command_files
+
         command_files.import_into(self, sandbox, path, source, size=size)
 
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
@@ -154,6 +172,8 @@ class SandboxBackend(_home.SandboxBackend):
         :raises SandboxError: there is no such directory, or it cannot be read.
         :raises SandboxTerminalError: the sandbox ended.
         """
+        from sandbox_native import command_files
+
         return command_files.list_directory(self._runner(sandbox), path)
 
     def file_stamp(self, sandbox: str, path: str) -> object | None:
@@ -180,7 +200,7 @@ class SandboxBackend(_home.SandboxBackend):
         """
         return export_by_commands(self, sandbox, path, dest, max_bytes=max_bytes, verify=self.verify_exports)
 
-    def _runner(self, sandbox: str) -> command_files.Run:
+    def _runner(self, sandbox: str) -> Run:
         return functools.partial(self.run_command, sandbox)
 
 
