@@ -274,7 +274,9 @@ async def test_a_copy_of_one_in_use_is_another_toolset(how: Callable[[Any], Any]
 
 
 @pytest.mark.asyncio
-async def test_fault_1_no_part_of_a_registered_secret_at_any_cut(mask: Callable[[str], None]) -> None:
+async def test_provider_fault_1_no_part_of_a_registered_secret_at_any_cut(
+    mask: Callable[[str], None],
+) -> None:
     mask(SECRET)
     mask("long-" * 20)
     backend = Backend()

@@ -15,7 +15,7 @@ from servers.islo.fixtures import Sandbox
 from servers.islo.handle import IsloServer
 
 
-def test_fault_1_a_cut_output_is_marked_as_cut(box: Sandbox) -> None:
+def test_provider_fault_1_a_cut_output_is_marked_as_cut(box: Sandbox) -> None:
     # The toolset masks what may be a part of a secret at the front, where it is told of the cut.
     result = box.run("printf 'the key is s3cr3t-s3cr3t'", max_output_bytes=10)
     assert (result.stdout, result.stdout_truncated) == ("3t-s3cr3t"[-10:].rjust(10, "r"), True)
@@ -31,7 +31,7 @@ def test_fault_1_a_cut_output_is_marked_as_cut(box: Sandbox) -> None:
         {"body": "x", "repeat": 200_000},
     ],
 )
-def test_fault_24_a_sandbox_that_is_gone_is_destroyed_whatever_the_404_says(
+def test_provider_fault_24_a_sandbox_that_is_gone_is_destroyed_whatever_the_404_says(
     box: Sandbox, answer: dict[str, Any]
 ) -> None:
     box.server.faults.add("delete", "status", status=404, **answer)
@@ -40,7 +40,9 @@ def test_fault_24_a_sandbox_that_is_gone_is_destroyed_whatever_the_404_says(
 
 
 @pytest.mark.parametrize("operation", ["exec", "result", "token"])
-def test_fault_25_no_retry_after_holds_a_command_beyond_its_time(box: Sandbox, operation: str) -> None:
+def test_provider_fault_25_no_retry_after_holds_a_command_beyond_its_time(
+    box: Sandbox, operation: str
+) -> None:
     if operation == "token":
         box.server.act(box.name, "revoke")
     box.server.faults.add(operation, "status", status=429, headers={"Retry-After": "60"}, times=None)
@@ -51,7 +53,7 @@ def test_fault_25_no_retry_after_holds_a_command_beyond_its_time(box: Sandbox, o
     assert time.monotonic() - begun < 50
 
 
-def test_fault_25_a_retry_after_within_the_time_is_heeded(box: Sandbox) -> None:
+def test_provider_fault_25_a_retry_after_within_the_time_is_heeded(box: Sandbox) -> None:
     box.server.faults.add("result", "status", status=503, headers={"Retry-After": "2"})
     assert box.run("echo ran", timeout=60).stdout == "ran\n"
     first, second, *_ = (request["at"] for request in box.server.requests("result"))
@@ -60,7 +62,7 @@ def test_fault_25_a_retry_after_within_the_time_is_heeded(box: Sandbox) -> None:
 
 @pytest.mark.parity("A Run#24")
 @pytest.mark.parametrize("fault", [{"kind": "status", "status": 502}, {"kind": "close"}])
-def test_fault_26_a_command_nobody_can_ask_after_is_not_left_running(
+def test_provider_fault_26_a_command_nobody_can_ask_after_is_not_left_running(
     box: Sandbox, fault: dict[str, Any]
 ) -> None:
     box.server.faults.add("result", times=None, **fault)
@@ -72,7 +74,7 @@ def test_fault_26_a_command_nobody_can_ask_after_is_not_left_running(
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
-def test_fault_27_any_2xx_is_a_write(box: Sandbox, status: int) -> None:
+def test_provider_fault_27_any_2xx_is_a_write(box: Sandbox, status: int) -> None:
     box.server.faults.add("upload", "status", status=status, body="", after=True)
     box.backend.write_file(box.name, "/srv/f", b"content")
     assert box.backend.read_file(box.name, "/srv/f", max_bytes=7) == b"content"
@@ -80,7 +82,7 @@ def test_fault_27_any_2xx_is_a_write(box: Sandbox, status: int) -> None:
 
 
 @pytest.mark.parametrize("operation", ["exec", "result", "download", "upload", "delete"])
-def test_fault_28_a_token_that_ended_early_is_replaced(box: Sandbox, operation: str) -> None:
+def test_provider_fault_28_a_token_that_ended_early_is_replaced(box: Sandbox, operation: str) -> None:
     box.server.faults.add(operation, "act", act="revoke")
     result = box.run("echo ran")
     box.backend.write_file(box.name, "/srv/f", b"content")
@@ -91,7 +93,7 @@ def test_fault_28_a_token_that_ended_early_is_replaced(box: Sandbox, operation: 
     assert not box.stands()
 
 
-def test_fault_28_a_token_is_not_used_to_its_very_end(
+def test_provider_fault_28_a_token_is_not_used_to_its_very_end(
     islo: IsloServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = IsloSandboxBackend()
@@ -123,7 +125,7 @@ def test_fault_28_a_token_is_not_used_to_its_very_end(
         "a\r\nX: y",
     ],
 )
-def test_fault_29_a_name_is_one_segment_of_the_path(box: Sandbox, name: str) -> None:
+def test_provider_fault_29_a_name_is_one_segment_of_the_path(box: Sandbox, name: str) -> None:
     calls = [
         lambda: box.backend.run_command(name, "true", timeout=5, max_output_bytes=1),
         lambda: box.backend.read_file(name, "/srv/f", max_bytes=1),
@@ -140,7 +142,7 @@ def test_fault_29_a_name_is_one_segment_of_the_path(box: Sandbox, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "\ud800"])
-def test_fault_29_what_is_no_segment_is_refused(box: Sandbox, name: str) -> None:
+def test_provider_fault_29_what_is_no_segment_is_refused(box: Sandbox, name: str) -> None:
     for call in (
         lambda: box.backend.run_command(name, "true", timeout=5, max_output_bytes=1),
         lambda: box.backend.read_file(name, "/srv/f", max_bytes=1),
@@ -152,7 +154,7 @@ def test_fault_29_what_is_no_segment_is_refused(box: Sandbox, name: str) -> None
 
 
 @pytest.mark.parametrize("exec_id", ["a/../../x", "a?b", "%2e%2e", "é#"])
-def test_fault_29_the_id_of_a_command_is_one_segment_too(box: Sandbox, exec_id: str) -> None:
+def test_provider_fault_29_the_id_of_a_command_is_one_segment_too(box: Sandbox, exec_id: str) -> None:
     box.server.faults.add("exec", "json", set={"exec_id": exec_id})
     with pytest.raises(SandboxTerminalError, match="HTTP 404"):
         box.run("true")
@@ -161,7 +163,9 @@ def test_fault_29_the_id_of_a_command_is_one_segment_too(box: Sandbox, exec_id: 
 
 
 @pytest.mark.parametrize("size", [34, 99, 100, 101])
-def test_fault_30_bytes_that_are_no_text_do_not_make_a_stream_look_cut(box: Sandbox, size: int) -> None:
+def test_provider_fault_30_bytes_that_are_no_text_do_not_make_a_stream_look_cut(
+    box: Sandbox, size: int
+) -> None:
     result = box.run(
         f"head -c {size} /dev/zero | tr '\\0' '\\377'; head -c {size} /dev/zero | tr '\\0' '\\351' >&2",
         max_output_bytes=100,

@@ -42,7 +42,7 @@ def pick(who: str, *, provider: Any, ours: Any) -> Any:
     return provider if who == "provider" else ours
 
 
-def test_fault_11_ends_inside_its_time(who: str, server: OpenSandboxServer) -> None:
+def test_provider_fault_11_ends_inside_its_time(who: str, server: OpenSandboxServer) -> None:
     server.set(linger=6)
     module: Any = provider_opensandbox if who == "provider" else our_opensandbox
     subject = Subject(module.OpenSandboxBackend(None))
@@ -50,14 +50,14 @@ def test_fault_11_ends_inside_its_time(who: str, server: OpenSandboxServer) -> N
     assert (result.exit_code, result.timed_out) == pick(who, provider=(3, True), ours=(3, False))
 
 
-def test_fault_16_a_file_that_shrinks(who: str, subject: Subject, server: OpenSandboxServer) -> None:
+def test_provider_fault_16_a_file_that_shrinks(who: str, subject: Subject, server: OpenSandboxServer) -> None:
     subject.made("head -c 30000000 /dev/zero >/tmp/large")
     server.faults.add("download", "cut", after_bytes=1000, act="run:: >/tmp/large")
     outcome = subject.kind(lambda: subject.export("/tmp/large", into=Sink()))
     assert outcome == pick(who, provider="terminal", ours="recoverable")
 
 
-def test_fault_18_the_sandbox_dies_under_a_command(
+def test_provider_fault_18_the_sandbox_dies_under_a_command(
     who: str, subject: Subject, server: OpenSandboxServer
 ) -> None:
     server.faults.add("command", "cut", after_bytes=1, act="kill-execd")
@@ -65,7 +65,7 @@ def test_fault_18_the_sandbox_dies_under_a_command(
     assert outcome in pick(who, provider=(False,), ours=(True, "terminal"))
 
 
-def test_fault_19_destroyed_beside_another_removal(
+def test_provider_fault_19_destroyed_beside_another_removal(
     who: str, subject: Subject, server: OpenSandboxServer
 ) -> None:
     conflict = {
@@ -78,7 +78,7 @@ def test_fault_19_destroyed_beside_another_removal(
 
 
 @pytest.mark.parametrize("host", ["https://a.example", "a.example:443", "a.example."])
-def test_fault_22_hosts_that_match_nothing(who: str, subject: Subject, host: str) -> None:
+def test_provider_fault_22_hosts_that_match_nothing(who: str, subject: Subject, host: str) -> None:
     outcome = subject.kind(lambda: subject.backend.create(spec=SandboxSpec(allow_egress_to=[host])))
     assert (outcome == "terminal") == pick(who, provider=False, ours=True)
 
@@ -101,20 +101,24 @@ def islo_subject(who: str, islo_server: IsloServer) -> Subject:
 
 
 @pytest.mark.parametrize("body", ["", "<html>not here</html>"])
-def test_fault_24_gone_without_json(
+def test_provider_fault_24_gone_without_json(
     who: str, islo_subject: Subject, islo_server: IsloServer, body: str
 ) -> None:
     islo_server.faults.add("delete", "status", status=404, body=body, media="text/html")
     assert islo_subject.kind(islo_subject.close) == pick(who, provider="terminal", ours=None)
 
 
-def test_fault_27_an_upload_without_content(who: str, islo_subject: Subject, islo_server: IsloServer) -> None:
+def test_provider_fault_27_an_upload_without_content(
+    who: str, islo_subject: Subject, islo_server: IsloServer
+) -> None:
     islo_server.faults.add("upload", "status", status=204, after=True)
     outcome = islo_subject.kind(lambda: islo_subject.write("/tmp/file", b"x"))
     assert outcome in pick(who, provider=("terminal", "recoverable"), ours=(None,))
 
 
-def test_fault_28_a_token_that_is_refused(who: str, islo_subject: Subject, islo_server: IsloServer) -> None:
+def test_provider_fault_28_a_token_that_is_refused(
+    who: str, islo_subject: Subject, islo_server: IsloServer
+) -> None:
     islo_server.act(islo_subject.handle, "revoke")
     outcome = islo_subject.kind(lambda: islo_subject.out("echo again"))
     assert outcome == pick(who, provider="terminal", ours="again\n")

@@ -174,7 +174,7 @@ async def test_fault_2_output_that_was_cut_is_never_no_output() -> None:
 
 
 @pytest.mark.asyncio
-async def test_fault_3_a_listing_over_the_cap_keeps_its_beginning_and_says_so() -> None:
+async def test_provider_fault_3_a_listing_over_the_cap_keeps_its_beginning_and_says_so() -> None:
     backend = MemoryBackend()
     backend.entries = [(f"f{n:03}", n % 2 == 0) for n in range(300)]
     async with SandboxToolset(backend, max_output_lines=20) as toolset:
@@ -194,7 +194,7 @@ async def test_a_name_with_a_line_end_stays_one_entry() -> None:
 
 
 @pytest.mark.asyncio
-async def test_fault_4_a_page_is_not_copied_for_masking_when_it_holds_no_secret() -> None:
+async def test_provider_fault_4_a_page_is_not_copied_for_masking_when_it_holds_no_secret() -> None:
     toolset = SandboxToolset(MemoryBackend(), secrets=["not in it", "nor this"])
     data = b"line\xff\n" * 1000
     assert toolset._current_secrets().mask_bytes(data) is data
@@ -202,7 +202,7 @@ async def test_fault_4_a_page_is_not_copied_for_masking_when_it_holds_no_secret(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cap", [0, -1])
-async def test_fault_5_a_cap_below_one_never_gets_to_the_output(cap: int) -> None:
+async def test_provider_fault_5_a_cap_below_one_never_gets_to_the_output(cap: int) -> None:
     for field in ("max_output_lines", "max_output_bytes"):
         with pytest.raises(ValueError, match=field):
             SandboxToolset(MemoryBackend(), **{field: cap})
@@ -216,7 +216,7 @@ async def test_fault_5_a_cap_below_one_never_gets_to_the_output(cap: int) -> Non
 
 
 @pytest.mark.asyncio
-async def test_fault_6_every_line_of_a_file_is_reached_past_one_too_long_to_show() -> None:
+async def test_provider_fault_6_every_line_of_a_file_is_reached_past_one_too_long_to_show() -> None:
     backend = MemoryBackend()
     backend.files["f"] = b"one\n" + b"x" * 500 + b"\ntwo\nthree\n"
     async with SandboxToolset(backend, max_output_bytes=100) as toolset:

@@ -118,7 +118,7 @@ class Cutting(MemoryBackend):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("case", CASES)
-async def test_fault_1_no_part_is_shown_whatever_the_caps(case: str) -> None:
+async def test_provider_fault_1_no_part_is_shown_whatever_the_caps(case: str) -> None:
     secrets, once = CASES[case]
     text = "7" * 40 + "\n" + once + "\n" + once
     for cap, less in itertools.product((1, 2, 3, 7, 16, 33, 60, 100), range(0, 60, 7)):
@@ -131,7 +131,7 @@ async def test_fault_1_no_part_is_shown_whatever_the_caps(case: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_fault_1_the_cap_is_used_up_in_spite_of_the_margin() -> None:
+async def test_provider_fault_1_the_cap_is_used_up_in_spite_of_the_margin() -> None:
     text = "".join(f"{n:09}\n" for n in range(100_000))
     async with SandboxToolset(Cutting(text, 0), secrets=["s" * 2000], max_output_bytes=1000) as toolset:
         shown = await toolset.call_tool("run_command", {"command": "x"}, CTX, CTX)
