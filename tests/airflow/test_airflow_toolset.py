@@ -397,7 +397,7 @@ def test_the_connection_is_given_only_when_there_is_one() -> None:
     ]
 
 
-def test_fault_33_the_same_key_by_url_and_by_connection_is_one_destination() -> None:
+def test_provider_fault_33_the_same_key_by_url_and_by_connection_is_one_destination() -> None:
     from sandbox_native.storage import StoreSlot
 
     one = ObjectStoragePath("memory://store@bucket/f")

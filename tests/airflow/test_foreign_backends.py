@@ -102,7 +102,7 @@ def test_a_users_backend_gets_the_fast_defaults(tmp_path: Path) -> None:
     assert not any("airflow-export-size" in command for command in backend.commands)
 
 
-def test_fault_36_the_providers_default_cannot_write_what_ours_can(tmp_path: Path) -> None:
+def test_provider_fault_36_the_providers_default_cannot_write_what_ours_can(tmp_path: Path) -> None:
     backend = Users(tmp_path)
     with pytest.raises(OSError, match="Argument list too long"):
         backend.write_file("box", "f", b"x" * 300_000)

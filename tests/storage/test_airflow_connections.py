@@ -140,7 +140,7 @@ def test_a_run_whose_second_file_is_not_there_leaves_the_bucket_as_it_was(
         ("{{{{ empty }}}}", "not a storage URL"),
     ],
 )
-def test_fault_34_a_destination_nothing_can_be_published_at(
+def test_provider_fault_34_a_destination_nothing_can_be_published_at(
     s3: Gateway, bucket: str, conn: str, destination: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.client.put_object(Bucket=bucket, Key="folder/file", Body=b"x")
@@ -151,7 +151,7 @@ def test_fault_34_a_destination_nothing_can_be_published_at(
     assert s3.objects(bucket) == {"folder/file": b"x"}
 
 
-def test_fault_33_one_key_by_two_ways(
+def test_provider_fault_33_one_key_by_two_ways(
     s3: Gateway, bucket: str, conn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn.upper()}", s3.root.connection())

@@ -56,7 +56,9 @@ def test_what_arrives_is_what_was_copied_and_nothing_else(azure: Azurite, contai
 
 
 @pytest.mark.parametrize("kind", ["OSError", "KeyboardInterrupt", "SystemExit", "CallCancelled"])
-def test_fault_31_a_copy_that_ends_in_any_exception(azure: Azurite, container: str, kind: str) -> None:
+def test_provider_fault_31_a_copy_that_ends_in_any_exception(
+    azure: Azurite, container: str, kind: str
+) -> None:
     client = azure.client.get_container_client(container)
     client.upload_blob("out/two", b"as it was")
     files = Files({"one": content(2 * PART + 1), "two": content(2 * PART + 1), "three": b""})
@@ -82,7 +84,7 @@ def test_no_container_is_made(azure: Azurite) -> None:
     assert "no-such-container" not in [found.name for found in azure.client.list_containers()]
 
 
-def test_fault_34_a_folder_is_no_destination(azure: Azurite, container: str) -> None:
+def test_provider_fault_34_a_folder_is_no_destination(azure: Azurite, container: str) -> None:
     azure.client.get_container_client(container).upload_blob("out/folder/file", b"x")
     with pytest.raises(SandboxTerminalError, match="existing directory"):
         export(Files({"folder": content(3)}), container, azure)

@@ -38,7 +38,7 @@ def run(*arguments: str) -> int:
         ("killed", "end"),
     ],
 )
-def test_fault_31_nothing_appears_when_the_process_ends(
+def test_provider_fault_31_nothing_appears_when_the_process_ends(
     s3: Gateway, bucket: str, writer: str, point: str, how: str
 ) -> None:
     s3.client.put_object(Bucket=bucket, Key="out/two", Body=b"as it was")

@@ -199,7 +199,7 @@ class Scene:
     ],
     ids=lambda value: NAMES[value] if isinstance(value, int) else value,
 )
-def test_fault_31_a_copy_that_ends_in_any_exception(
+def test_provider_fault_31_a_copy_that_ends_in_any_exception(
     s3: Gateway, bucket: str, writer: str, kind: int, at: str
 ) -> None:
     scene = Scene(s3, bucket)
@@ -243,7 +243,7 @@ def once(operation: str, nth: int, action: str, key: str | None = None) -> Calla
         *[("UploadPart", n) for n in range(5)],
     ],
 )
-def test_fault_31_a_request_that_is_refused(
+def test_provider_fault_31_a_request_that_is_refused(
     s3: Gateway, bucket: str, writer: str, proxy: Proxy, operation: str, nth: int
 ) -> None:
     scene = Scene(s3, bucket)
@@ -274,7 +274,7 @@ def test_fault_31_a_request_that_is_refused(
         ("CompleteMultipartUpload", 0),
     ],
 )
-def test_fault_31_a_request_for_a_file_alone_that_is_refused(
+def test_provider_fault_31_a_request_for_a_file_alone_that_is_refused(
     s3: Gateway, bucket: str, writer: str, proxy: Proxy, operation: str, nth: int
 ) -> None:
     """Several parts are on their way then, with obstore until the very end."""
@@ -358,7 +358,7 @@ def test_what_the_environment_says_does_not_lead_obstore_elsewhere(
 
 
 @pytest.mark.parametrize("nth", range(3))
-def test_fault_31_a_completion_that_is_refused(
+def test_provider_fault_31_a_completion_that_is_refused(
     s3: Gateway, bucket: str, writer: str, proxy: Proxy, nth: int
 ) -> None:
     scene = Scene(s3, bucket)

@@ -148,7 +148,7 @@ def test_a_file_of_the_system_is_exported_whole_or_refused(box: ShellBackend) ->
             assert dest.getvalue() == Path(path).read_bytes()
 
 
-def test_a_file_that_changes_between_slices_is_an_error(box: ShellBackend) -> None:
+def test_provider_fault_32_a_file_that_changes_between_slices_is_an_error(box: ShellBackend) -> None:
     target = box.root / "out.bin"
 
     def changes(change: Callable[[], object]) -> str:
@@ -199,7 +199,7 @@ def test_a_file_that_grows_past_the_budget_is_too_large(plain: ShellBackend) -> 
         export(plain, max_bytes=200)
 
 
-def test_a_file_that_changes_within_the_only_slice_is_an_error(plain: ShellBackend) -> None:
+def test_provider_fault_32_a_file_that_changes_within_the_only_slice_is_an_error(plain: ShellBackend) -> None:
     target = plain.root / "out.bin"
     target.write_bytes(b"x" * 50)
     # dd of this guest writes to the file it reads.

@@ -111,7 +111,7 @@ def test_a_name_of_a_directory_is_exact(box: ShellBackend) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 57, 1000, 47 * 1024, 48 * 1024 + 1, 200_000])
-def test_any_content_of_any_size_comes_back(box: ShellBackend, size: int) -> None:
+def test_provider_fault_36_any_content_of_any_size_comes_back(box: ShellBackend, size: int) -> None:
     content = (bytes(range(256)) * (size // 256 + 1))[:size]
     write(box, "file", content)
     assert (box.root / "file").read_bytes() == content

@@ -107,7 +107,7 @@ def test_a_staging_name_fits_beside_any_name(name: str) -> None:
         ("nosuchprotocol://bucket/key", "nosuchprotocol"),
     ],
 )
-async def test_fault_34_what_nothing_can_be_published_at_is_refused_before_the_run(
+async def test_provider_fault_34_what_nothing_can_be_published_at_is_refused_before_the_run(
     destination: Any, reason: str, tmp_path: Path, memory: Any
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -141,7 +141,7 @@ async def test_fault_34_what_nothing_can_be_published_at_is_refused_before_the_r
         ("memory://dest/x", "memory://dest/y/../x"),
     ],
 )
-def test_fault_33_a_destination_named_twice_is_refused(one: str, two: str, tmp_path: Path) -> None:
+def test_provider_fault_33_a_destination_named_twice_is_refused(one: str, two: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "sub").mkdir()
     urls = [url.replace("{tmp}", str(tmp_path)) for url in (one, two)]
@@ -150,7 +150,7 @@ def test_fault_33_a_destination_named_twice_is_refused(one: str, two: str, tmp_p
 
 
 @pytest.mark.asyncio
-async def test_fault_34_a_directory_that_appears_meanwhile_takes_nothing_in(tmp_path: Path) -> None:
+async def test_provider_fault_34_a_directory_that_appears_meanwhile_takes_nothing_in(tmp_path: Path) -> None:
     backend = MemoryBackend()
     backend.files.update(one=b"1", two=b"2")
     with pytest.raises(SandboxTerminalError, match=r"two: it is an existing directory"):

@@ -167,7 +167,9 @@ def test_a_good_export_is_complete_and_leaves_no_staging_key() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: f"{p[0]}-{p[1]}")
-def test_fault_31_anything_failing_anywhere(point: tuple[str, int], kind: type[BaseException]) -> None:
+def test_provider_fault_31_anything_failing_anywhere(
+    point: tuple[str, int], kind: type[BaseException]
+) -> None:
     operation, _ = point
     error = kind("injected")
     store = Store()

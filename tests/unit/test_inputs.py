@@ -479,7 +479,7 @@ def test_a_backend_of_somebody_else_gets_small_files_by_its_own_way(
     assert ("write_file" in foreign.shell.commands) is own
 
 
-def test_fault_36_a_file_larger_than_a_command_line_goes_in(backend: Any) -> None:
+def test_provider_fault_36_a_file_larger_than_a_command_line_goes_in(backend: Any) -> None:
     data = os.urandom(300_000)
     backend[0].write_file(backend[1], "f", data)
     assert read(backend, "f") == data

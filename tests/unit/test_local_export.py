@@ -127,7 +127,7 @@ def test_a_file_over_the_budget_is_refused_with_its_size(box: Sandbox, dest: Bin
         "cat file > t; cat t > file",
     ],
 )
-def test_fault_32_a_file_that_changes_meanwhile_is_refused(box: Sandbox, change: str) -> None:
+def test_provider_fault_32_a_file_that_changes_meanwhile_is_refused(box: Sandbox, change: str) -> None:
     box.write("file", b"x" * (3 << 20))
     with pytest.raises(SandboxError, match="changed while it was exported"):
         export(box, "file", Hooked(lambda: box.sh(change)))

@@ -172,7 +172,7 @@ def test_streams_and_status(sbx: Sbx, box: str) -> None:
         assert (result.exit_code, result.timed_out) == (status, False)
 
 
-def test_fault_2_one_long_line_is_shown_and_never_no_output(sbx: Sbx, box: str) -> None:
+def test_provider_fault_2_one_long_line_is_shown_and_never_no_output(sbx: Sbx, box: str) -> None:
     for end in ("", "\n"):
         result = sbx.run(box, f"head -c 100000 /dev/zero | tr '\\0' x; printf '{end}'", max_output_bytes=1000)
         assert result.stdout == ("x" * 1000 + end)[-1000:]
@@ -271,7 +271,7 @@ NAMES = ["with space", "quo'te", "$HOME", "*", "new\nline", "-rf", "-", "é😀"
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 3_000_000])
-def test_fault_36_files_of_any_size_are_written_and_read_back(sbx: Sbx, box: str, size: int) -> None:
+def test_provider_fault_36_files_of_any_size_are_written_and_read_back(sbx: Sbx, box: str, size: int) -> None:
     content = os.urandom(size)
     sbx.backend.write_file(box, "deep/down/file.bin", content)
     assert (sbx.work(box) / "deep/down/file.bin").read_bytes() == content
@@ -348,7 +348,7 @@ def test_only_regular_files_are_exported(sbx: Sbx, box: str) -> None:
         assert not isinstance(error.value, SandboxTerminalError)
 
 
-def test_a_file_that_changes_while_it_is_copied_is_an_error(sbx: Sbx, box: str) -> None:
+def test_provider_fault_32_a_file_that_changes_while_it_is_copied_is_an_error(sbx: Sbx, box: str) -> None:
     target = sbx.work(box) / "out.bin"
 
     def changed(change: Any, max_bytes: int = 1 << 26) -> SandboxError:

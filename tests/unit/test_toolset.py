@@ -158,7 +158,7 @@ async def test_what_a_command_looks_like_to_the_model(result: SandboxExecResult,
 
 
 @pytest.mark.asyncio
-async def test_fault_2_output_that_was_cut_is_never_no_output() -> None:
+async def test_provider_fault_2_output_that_was_cut_is_never_no_output() -> None:
     backend = MemoryBackend()
     backend.result = SandboxExecResult(0, "", "", stdout_truncated=True)
     async with SandboxToolset(backend) as toolset:

@@ -124,7 +124,7 @@ async def test_just_as_the_attach_has_succeeded(times: int) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("times", [1, 2, 4])
 @pytest.mark.parametrize("deaf", [False, True])
-async def test_fault_31_in_an_export(deaf: bool, times: int, tmp_path: Path) -> None:
+async def test_provider_fault_31_in_an_export(deaf: bool, times: int, tmp_path: Path) -> None:
     backend = MemoryBackend(block_in="export_file", deaf=deaf)
     backend.files["f"] = b"content"
     (tmp_path / "f").write_bytes(b"before")
@@ -326,7 +326,7 @@ def tasks_inside(marker: str) -> list[str]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("times", [1, 2])
-async def test_fault_35_a_cancelled_command_of_a_real_sandbox_ends_with_its_tree(times: int) -> None:
+async def test_provider_fault_35_a_cancelled_command_of_a_real_sandbox_ends_with_its_tree(times: int) -> None:
     backend = local_backend()
     marker = f"31{time.time_ns() % 10**9}"
     started = time.monotonic()
