@@ -180,11 +180,12 @@ def reachable_by_all(path: str) -> bool:
     return os.stat(real).st_mode & wanted == wanted
 
 
-def check_read_only_path(path: str) -> str:
+def check_read_only_path(path: str | os.PathLike[str]) -> str:
     """The normal form of a path to be shown read-only.
 
     :raises ValueError: not absolute, or it would hide a part of the sandbox itself.
     """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
         raise ValueError(f"read_only_paths must be absolute paths, got {path!r}")
     normal = os.path.normpath("/" + path.lstrip("/"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
+from sandbox_native import validate
 from sandbox_native.contract import SandboxBackend, SandboxExecResult, SandboxSpec
-from sandbox_native.validate import positive_finite
 
 if TYPE_CHECKING:
     from sandbox_native.backends._islo_service import Service
@@ -60,11 +60,11 @@ class IsloSandboxBackend(SandboxBackend):
             ("delete_after", delete_after),
         ):
             if value is not None:
-                positive_finite(value, parameter)
+                validate.positive_whole(value, parameter)
         if auto_resume not in _AUTO_RESUME:
             raise ValueError(f"auto_resume must be one of {list(_AUTO_RESUME)}, got {auto_resume!r}.")
-        if image == "":
-            raise ValueError("image must not be empty.")
+        if image is not None:
+            validate.text(image, "image")
         self._image = image
         self._vcpus = vcpus
         self._memory_mb = memory_mb
@@ -95,6 +95,9 @@ class IsloSandboxBackend(SandboxBackend):
         :raises SandboxTerminalError: it could not be made, or the spec asks for what cannot be enforced or
             recorded here: an egress list, an owner, ``PATH``.
         """
+        from sandbox_native import spec_check
+
+        spec_check.refuse(spec)
         result: str = self._service().create(spec=spec)
         return result
 

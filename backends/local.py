@@ -11,12 +11,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
 
 from sandbox_native import _sandbox_native as native
-from sandbox_native import calls
+from sandbox_native import calls, spec_check
 from sandbox_native.backends import _local_cgroup as cgroup
 from sandbox_native.backends import _local_host as host
 from sandbox_native.backends._local_layout import WORKSPACE, Layout, check_read_only_path
@@ -114,9 +114,9 @@ class LocalSandboxBackend(SandboxBackend):
         tmp_bytes: int = 256 << 20,
         shm_bytes: int = 64 << 20,
     ) -> None:
-        if isinstance(read_only_paths, (str, bytes)):
-            raise ValueError("read_only_paths must be a sequence of paths, not one string")
-        self.read_only_paths = tuple(check_read_only_path(os.fspath(path)) for path in read_only_paths)
+        if isinstance(read_only_paths, str | bytes) or not isinstance(read_only_paths, Iterable):
+            raise ValueError(f"read_only_paths must be a sequence of paths, got {read_only_paths!r}.")
+        self.read_only_paths = tuple(check_read_only_path(path) for path in read_only_paths)
         self.memory_mb = _whole(memory_mb, "memory_mb", 16)
         self.max_processes = _whole(max_processes, "max_processes", 1, 500)
         self.max_file_bytes = None if max_file_bytes is None else _whole(max_file_bytes, "max_file_bytes", 1)
@@ -184,6 +184,7 @@ class LocalSandboxBackend(SandboxBackend):
         :raises SandboxTerminalError: the machine cannot do it (the text names the knob), or the spec asks for
             what cannot be enforced here: an egress list or an owner.
         """
+        spec_check.refuse(spec)
         spec = SandboxSpec() if spec is None else spec
         self._refuse(spec)
         env = _environment_block(spec.env or {})

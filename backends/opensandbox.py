@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
+from sandbox_native import validate
 from sandbox_native.contract import (
     EXPIRES_AT_TAG,
     NETWORK_TAG,
@@ -22,7 +23,6 @@ from sandbox_native.contract import (
     SandboxTerminalError,
     encode_network_policy,
 )
-from sandbox_native.validate import positive_finite
 
 if TYPE_CHECKING:
     from sandbox_native.backends._opensandbox_commands import Commands
@@ -96,10 +96,12 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         use_server_proxy: bool | None = None,
     ) -> None:
         for name, value in (("image", image), ("cpu", cpu), ("memory", memory)):
-            if not value:
-                raise ValueError(f"{name} must not be empty.")
-        positive_finite(sandbox_timeout, "sandbox_timeout")
-        positive_finite(ready_timeout, "ready_timeout")
+            validate.text(value, name)
+        validate.positive_finite(sandbox_timeout, "sandbox_timeout")
+        validate.positive_finite(ready_timeout, "ready_timeout")
+        validate.connection(opensandbox_conn_id, "opensandbox_conn_id")
+        if use_server_proxy is not None:
+            validate.flag(use_server_proxy, "use_server_proxy")
         self.opensandbox_conn_id = opensandbox_conn_id
         self.image = image
         self.cpu = cpu
@@ -166,10 +168,12 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         the
             error's notes say that one may be.
         """
+        from sandbox_native import spec_check
         from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
         from sandbox_native.backends import _opensandbox_policy as policy
         from sandbox_native.names import new_sandbox_name
 
+        spec_check.refuse(spec)
         network = policy.requested(spec)
         metadata = {**_CREATED_BY, "name": new_sandbox_name()}
         if spec is not None and spec.owner is not None:
@@ -252,8 +256,8 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         :raises SandboxError: the command cannot be run as given.
         :raises SandboxTerminalError: there is no such sandbox, or the server does not answer.
         """
-        positive_finite(timeout, "timeout")
-        positive_finite(max_output_bytes, "max_output_bytes")
+        validate.positive_finite(timeout, "timeout")
+        validate.positive_finite(max_output_bytes, "max_output_bytes")
         found = self._sandbox(sandbox)
         result: SandboxExecResult = self._commands().run(
             found, command, timeout=timeout, max_output_bytes=max(1, int(max_output_bytes))
@@ -298,7 +302,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         :raises SandboxError: it cannot be read; the text says why.
         :raises SandboxTerminalError: the sandbox is gone.
         """
-        positive_finite(max_bytes, "max_bytes")
+        validate.positive_finite(max_bytes, "max_bytes")
         content: bytes = self._files(sandbox).read(path, max_bytes=int(max_bytes))
         return content
 
@@ -338,7 +342,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         :raises SandboxError: it cannot be read, it changed meanwhile, or it took longer than allowed.
         :raises SandboxTerminalError: the sandbox is gone.
         """
-        positive_finite(max_bytes, "max_bytes")
+        validate.positive_finite(max_bytes, "max_bytes")
         size: int = self._files(sandbox).export(
             path, dest, max_bytes=max(1, int(max_bytes)), slice_bytes=_EXPORT_SLICE
         )

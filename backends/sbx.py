@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
-from sandbox_native import calls, command_files, contract, guest
+from sandbox_native import calls, command_files, contract, guest, spec_check, validate
 from sandbox_native.backends._sbx_cli import INSTALL, CallTimedOut, SbxProgram, whole_seconds, words
 from sandbox_native.contract import (
     SandboxBackend,
@@ -33,7 +33,6 @@ from sandbox_native.contract import (
 )
 from sandbox_native.destination import descriptor_of, write_all
 from sandbox_native.names import new_sandbox_name
-from sandbox_native.validate import positive_finite
 
 if TYPE_CHECKING:
     from sandbox_native._sandbox_native import CommandOutcome
@@ -99,11 +98,10 @@ class SbxSandboxBackend(SandboxBackend):
         host_network_policy: HostNetworkPolicy = "unknown",
     ) -> None:
         for parameter, value in (("image", image), ("memory", memory), ("sbx_path", sbx_path)):
-            if not value:
-                raise ValueError(f"{parameter} must not be empty.")
+            validate.text(value, parameter)
         if cpus is not None:
-            positive_finite(cpus, "cpus")
-        positive_finite(create_timeout, "create_timeout")
+            validate.positive_whole(cpus, "cpus")
+        validate.positive_finite(create_timeout, "create_timeout")
         if host_network_policy not in ("unknown", "deny-all", "allow-all"):
             raise ValueError(
                 "host_network_policy must be 'unknown', 'deny-all' or 'allow-all', got "
@@ -125,6 +123,7 @@ class SbxSandboxBackend(SandboxBackend):
         :raises SandboxTerminalError: ``sbx`` is not there or failed, with what it said; or the spec asks for
             what it cannot enforce.
         """
+        spec_check.refuse(spec)
         self._refuse(spec)
         hosts = _hosts(spec)
         profile = _profile(spec)
@@ -254,7 +253,7 @@ class SbxSandboxBackend(SandboxBackend):
         :raises SandboxError: the command is too long.
         :raises SandboxTerminalError: ``sbx`` cannot be run.
         """
-        positive_finite(max_output_bytes, "max_output_bytes")
+        validate.positive_finite(max_output_bytes, "max_output_bytes")
         return self._run(sandbox, command, timeout, int(max_output_bytes), -1, -1)
 
     def stream_command(
@@ -273,7 +272,7 @@ class SbxSandboxBackend(SandboxBackend):
     def _run(
         self, sandbox: str, command: str, timeout: float, max_output_bytes: int, stdout: int, stderr: int
     ) -> SandboxExecResult:
-        positive_finite(timeout, "timeout")
+        validate.positive_finite(timeout, "timeout")
         _check_handle(sandbox)
         if "\0" in command:
             raise SandboxError("The command contains a NUL character.")
@@ -385,7 +384,7 @@ class SbxSandboxBackend(SandboxBackend):
         :raises SandboxError: it is no regular file, it changed meanwhile, it stalled or took too long.
         :raises SandboxTerminalError: ``sbx`` cannot be run.
         """
-        positive_finite(max_bytes, "max_bytes")
+        validate.positive_finite(max_bytes, "max_bytes")
         _check_handle(sandbox)
         limit = int(max_bytes)
         script = guest.stream_script(path, limit)

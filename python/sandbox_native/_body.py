@@ -13,7 +13,16 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from sandbox_native import _home, attaching, calls, descriptions, export_plan, input_plan
+from sandbox_native import (
+    _home,
+    attaching,
+    calls,
+    descriptions,
+    export_plan,
+    input_plan,
+    spec_check,
+    validate,
+)
 from sandbox_native._run import Run
 from sandbox_native._tools import Limits, Tools, validators
 from sandbox_native.contract import (
@@ -25,7 +34,6 @@ from sandbox_native.contract import (
 )
 from sandbox_native.manifest import ExportedFile
 from sandbox_native.masking import Secrets
-from sandbox_native.validate import positive_finite
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -105,6 +113,9 @@ class SandboxToolsetBody:
         :param max_input_bytes: size in bytes of the largest input, the files of a folder together.
         :raises ValueError: a value is not usable, or two do not go together; the text names them.
         """
+        _check_backend(backend)
+        if spec_problem := spec_check.problem(spec):
+            raise ValueError(spec_problem)
         limits = Limits(
             default_command_timeout=default_command_timeout,
             max_command_timeout=max_command_timeout,
@@ -112,12 +123,18 @@ class SandboxToolsetBody:
             max_output_bytes=max_output_bytes,
             max_read_bytes=max_read_bytes,
         )
-        positive_finite(max_export_bytes, "max_export_bytes")
-        if tool_prefix and not tool_prefix.isidentifier():
+        validate.positive_finite(max_export_bytes, "max_export_bytes")
+        if tool_prefix and not (isinstance(tool_prefix, str) and tool_prefix.isidentifier()):
             raise ValueError(
                 f"tool_prefix must be a Python identifier, since tools may be shown as functions; got "
                 f"{tool_prefix!r}."
             )
+        validate.paths(exports, "exports")
+        validate.paths(inputs, "inputs")
+        validate.flag(export_attached, "export_attached")
+        validate.flag(checksum, "checksum")
+        validate.connection(export_conn_id, "export_conn_id")
+        validate.connection(input_conn_id, "input_conn_id")
         _check_ownership(
             backend,
             spec=spec,
@@ -132,7 +149,7 @@ class SandboxToolsetBody:
                     raise ValueError(f"{name} only applies together with exports.")
         if export_attached and (attach_to is None or not exports):
             raise ValueError("export_attached only applies together with attach_to and exports.")
-        positive_finite(max_input_bytes, "max_input_bytes")
+        validate.positive_finite(max_input_bytes, "max_input_bytes")
         input_plan.entries(inputs or {}, max_input_bytes)
         if inputs and attach_to is not None:
             raise ValueError(
@@ -156,7 +173,7 @@ class SandboxToolsetBody:
         self._export_conn_id = export_conn_id
         self._max_export_bytes = int(max_export_bytes)
         self._export_manifest = export_manifest
-        self._checksum = bool(checksum)
+        self._checksum = checksum
         self._inputs = {path: input_plan.plain(value) for path, value in (inputs or {}).items()}
         self._input_conn_id = input_conn_id
         self._max_input_bytes = int(max_input_bytes)
@@ -528,6 +545,18 @@ class SandboxToolsetBody:
                 self._backend.name,
                 exc_info=True,
             )
+
+
+def _check_backend(backend: Any) -> None:
+    # By what it can do, not by its class: a backend may derive from the provider's where this package has its
+    # own.
+    if isinstance(backend, type):
+        raise ValueError(f"backend must be a backend, not its class: call it, as {backend.__name__}().")
+    lacking = [
+        name for name in ("create", "run_command", "destroy") if not callable(getattr(backend, name, None))
+    ]
+    if lacking:
+        raise ValueError(f"backend must be a SandboxBackend, got {backend!r}, which has no {lacking[0]}().")
 
 
 def _check_ownership(

@@ -66,7 +66,7 @@ def check_options(exports: Mapping[str, Any], max_bytes: float) -> None:
         that does not go with its key; the text names it.
     """
     for path, value in exports.items():
-        destination = value.get("to") if isinstance(value, Mapping) else value
+        destination = value.get("to", value) if isinstance(value, Mapping) else value
         if not path or not destination:
             raise ValueError(
                 "exports maps a path in the sandbox to a destination, and neither may be empty; got "

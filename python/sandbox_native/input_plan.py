@@ -103,8 +103,16 @@ def _entry(path: str, value: Any, max_bytes: float) -> Input:
 def _check_literal(argument: str, path: str, options: Mapping[str, Any]) -> None:
     if path.endswith("/"):
         raise ValueError(f"{argument} is a directory, which no text or bytes can be.")
-    if not isinstance(options["text"], str | bytes):
-        raise ValueError(f"{argument}: text must be a string or bytes, got {type(options['text']).__name__}.")
+    text = options["text"]
+    if not isinstance(text, str | bytes):
+        raise ValueError(f"{argument}: text must be a string or bytes, got {type(text).__name__}.")
+    try:
+        if isinstance(text, str):
+            text.encode()
+    except UnicodeEncodeError as e:
+        raise ValueError(
+            f"{argument}: text cannot be written as UTF-8: character {e.start} is half of a surrogate pair."
+        ) from e
     if "required" in options or "max_files" in options:
         raise ValueError(f"{argument} is given here, so required and max_files do not apply.")
 

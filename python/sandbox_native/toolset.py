@@ -44,9 +44,21 @@ class SandboxToolset(SandboxToolsetBody, AbstractToolset[Any]):
 
     def __init__(self, backend: SandboxBackend, *, secrets: Iterable[str] = (), **options: Any) -> None:
         super().__init__(backend, **options)
-        if isinstance(secrets, str):
+        for name in ("export_conn_id", "input_conn_id"):
+            if options.get(name) is not None:
+                raise ValueError(
+                    f"{name} is a connection of Airflow, which this toolset has none of. Leave it out: what "
+                    "opens the URL takes its account from the environment. In an Airflow program, import "
+                    "airflow first, or take SandboxToolset from sandbox_native.airflow."
+                )
+        if isinstance(secrets, str | bytes) or not isinstance(secrets, Iterable):
             raise ValueError("secrets has to be several strings, not one.")
-        self._secrets = Secrets(secrets)
+        taken = tuple(secrets)
+        for at, secret in enumerate(taken):
+            if not isinstance(secret, str):
+                # Not the value: it may be one all the same.
+                raise ValueError(f"secrets[{at}] must be a string, got a {type(secret).__name__}.")
+        self._secrets = Secrets(taken)
 
     def _current_secrets(self) -> Secrets:
         return self._secrets

@@ -41,7 +41,7 @@ def test_a_key_is_exact_unless_it_says_otherwise(
 @pytest.mark.parametrize(
     ("exports", "named"),
     [
-        ({"f": {"glob": False}}, "neither may be empty"),
+        ({"f": {"glob": False}}, "says not where to"),
         ({"f": {"to": ""}}, "neither may be empty"),
         ({"f": {"to": "s3://b/k", "on_fail": True}}, "no option 'on_fail'"),
         ({"f": {"to": "s3://b/k", "required": "no"}}, "required must be True or False"),
