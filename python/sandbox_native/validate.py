@@ -66,9 +66,10 @@ def connection(value: Any, name: str) -> None:
     """Refuse what cannot name a connection of Airflow. None is none.
 
     :param name: the argument's name, which the error carries.
-    :raises ValueError: ``value`` is not a string.
+    :raises ValueError: ``value`` is neither a string nor something that Airflow renders to one.
     """
-    if value is not None and not isinstance(value, str):
+    # The output of another task is an XComArg until the operator renders its fields.
+    if value is not None and not isinstance(value, str) and not hasattr(value, "resolve"):
         raise ValueError(f"{name} must be the name of a connection, got {value!r}.")
 
 

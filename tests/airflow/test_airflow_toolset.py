@@ -21,6 +21,7 @@ import pytest
 from airflow.providers.common.ai.operators.agent import AgentOperator
 from airflow.providers.common.ai.utils.toolset_base import AirflowToolset, MaskingToolset, ensure_masked
 from airflow.providers.common.ai.utils.toolsets import find_toolset
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, ObjectStoragePath, TaskGroup
 from airflow.sdk._shared.secrets_masker import reset_secrets_masker
 from airflow.sdk.log import mask_secret
@@ -247,6 +248,22 @@ def test_templates_are_rendered_on_a_copy() -> None:
     assert rendered._exports == {"f": "file:///out/r7/f"} and rendered._export_conn_id == "r7_store"
     assert wrapped.wrapped.attach_to == "r7-1"
     assert toolset._exports == {"f": "file:///out/{{ name }}/f"} and attached.attach_to == "{{ name }}-1"
+
+
+def test_outputs_of_other_tasks_are_taken_where_templates_are() -> None:
+    """The operator renders them when the task runs."""
+    with DAG(dag_id="outputs", schedule=None):
+        output = EmptyOperator(task_id="before").output
+        toolset = SandboxToolset(Backend(), exports={"f": cast("Any", output)}, export_conn_id=output)
+        attached = SandboxToolset(Tagged("me"), attach_to=output, owner="me", tool_prefix="p")
+        task = operator(toolset, attached)
+    with patch.object(type(output), "resolve", lambda self, context: "file:///out/f"):
+        task._do_render_template_fields(
+            task, task.template_fields, cast("Any", {}), jinja2.Environment(), set()
+        )
+    rendered, wrapped = cast("list[Any]", task.toolsets)
+    assert rendered._exports == {"f": "file:///out/f"} and rendered._export_conn_id == "file:///out/f"
+    assert wrapped.attach_to == "file:///out/f"
 
 
 def test_airflow_copies_tasks_and_groups_with_it() -> None:
