@@ -135,35 +135,37 @@ class Commands:
     ) -> SandboxExecResult:
         """Run a command and wait for its end, its time limit or a cancel; see the contract."""
         token = captured.new_token()
-        script = captured.run_script(command, token, max_output_bytes, leftovers=_taken(sandbox))
         stream = _Stream(2 * captured.frame_cap(max_output_bytes), timeout)
+        leftovers = _taken(sandbox)
+        script = _script(sandbox, command, token, max_output_bytes, leftovers)
+        may_run = True
         try:
-            answer = self._stream(sandbox, script, stream, timeout, max_output_bytes)
-        except RequestCancelled as e:
-            self._cancelled(sandbox, token, stream, e)
-            raise calls.CallCancelled("the command was cancelled") from e
-        except TransportError as e:
-            if not e.sent:
+            try:
+                answer = self._stream(sandbox, script, stream, timeout, max_output_bytes)
+            except RequestCancelled as e:
+                may_run = e.sent
+                raise calls.CallCancelled("the command was cancelled") from e
+            except TransportError as e:
+                return self._broken(sandbox, token, stream, timeout, max_output_bytes, e)
+            except ValueError as e:
+                # Before anything was sent: an address or header that the server named and that cannot be one.
                 raise SandboxTerminalError(f"OpenSandbox could not {OPERATION}: {e}.") from e
-            if stream.started is None:
-                return self._unaccepted(sandbox, token, stream, e)
-            if e.kind == "deadline":
-                return self._timed_out(sandbox, token, stream, timeout, max_output_bytes)
-            return self._lost(sandbox, token, stream, max_output_bytes, e)
-        except ValueError as e:
-            # Before anything was sent: an address or header that the server named and that cannot be one.
-            raise SandboxTerminalError(f"OpenSandbox could not {OPERATION}: {e}.") from e
-        except BaseException:
-            # A signal handler raised in the midst of it.
-            self._cancelled(sandbox, token, stream, None)
+            finally:
+                if stream.started is None:
+                    sandbox.leftovers.extend(leftovers)  # nobody removed them
+                self._note_leftovers(sandbox, stream)
+            if not answer.ok:
+                raise self._service.failure(OPERATION, answer)
+            if not stream.done:
+                return self._lost(sandbox, token, stream, max_output_bytes, None)
+            return self._ended(sandbox, token, stream, max_output_bytes)
+        except SandboxError:
             raise
-        finally:
-            self._note_leftovers(sandbox, stream)
-        if not answer.ok:
-            raise self._service.failure(OPERATION, answer)
-        if not stream.done:
-            return self._lost(sandbox, token, stream, max_output_bytes, None)
-        return self._ended(sandbox, token, stream, max_output_bytes)
+        except BaseException:
+            # A cancel, or an exception of a signal handler: of the command, or of what followed on it.
+            if may_run:
+                self._cancelled(sandbox, token, stream)
+            raise
 
     # -- one exchange ------------------------------------------------------------------------------------
 
@@ -202,6 +204,23 @@ class Commands:
             sandbox.leftovers.extend((f"{stream.id}.stdout", f"{stream.id}.stderr"))
 
     # -- endings -----------------------------------------------------------------------------------------
+
+    def _broken(
+        self,
+        sandbox: Sandbox,
+        token: str,
+        stream: _Stream,
+        timeout: float,
+        max_output_bytes: int,
+        error: TransportError,
+    ) -> SandboxExecResult:
+        if not error.sent:
+            raise SandboxTerminalError(f"OpenSandbox could not {OPERATION}: {error}.") from error
+        if stream.started is None:
+            return self._unaccepted(sandbox, token, stream, error)
+        if error.kind == "deadline":
+            return self._timed_out(sandbox, token, stream, timeout, max_output_bytes)
+        return self._lost(sandbox, token, stream, max_output_bytes, error)
 
     def _ended(
         self, sandbox: Sandbox, token: str, stream: _Stream, max_output_bytes: int
@@ -259,22 +278,23 @@ class Commands:
         if frame is not None and frame.exit_status is not None:
             return _result(frame, frame.exit_status)  # all there is to know had come before
         cause = "its connection ended" if error is None else str(error)
+        unknown: SandboxTerminalError | None = None
         try:
             lifecycle.info(self._service, sandbox.id, "find out how a command ended")
-        except RefusedError as e:
-            if e.status != 404:
-                raise
-            return self._gone(sandbox, "")
+        except lifecycle.EndedError as e:
+            return self._gone(sandbox, str(e))
         except SandboxTerminalError as e:
-            if e.__cause__ is None:  # an answer: the sandbox has ended, and is still listed
-                return self._gone(sandbox, str(e))
-            raise SandboxTerminalError(
-                f"OpenSandbox could not {OPERATION}: {cause}, and whether the command goes on could not be "
-                f"found out: {e}"
-            ) from e
+            if isinstance(e, RefusedError) and e.status == 404:
+                return self._gone(sandbox, "")
+            unknown = e  # which does not keep execd from answering
         try:
             frame = self._stop(sandbox, token, max_output_bytes, stream)
         except SandboxTerminalError as e:
+            if unknown is not None:
+                raise SandboxTerminalError(
+                    f"OpenSandbox could not {OPERATION}: {cause}, and whether the command goes on could not "
+                    f"be found out: {unknown}"
+                ) from e
             # The sandbox is listed, and nothing runs in it: a container that stopped, or whose execd died.
             log.debug("Stopping a command in sandbox %s failed", sandbox.id, exc_info=e)
             return self._unstopped(sandbox, None, timed_out=False)
@@ -306,9 +326,7 @@ class Commands:
             f"OpenSandbox could not {OPERATION}: {error}, before it was known to be running.{trouble}"
         ) from error
 
-    def _cancelled(self, sandbox: Sandbox, token: str, stream: _Stream, error: TransportError | None) -> None:
-        if error is not None and not error.sent:
-            return
+    def _cancelled(self, sandbox: Sandbox, token: str, stream: _Stream) -> None:
         try:
             with calls.uncancellable():
                 frame = self._stop(sandbox, token, 1, stream)
@@ -346,6 +364,7 @@ class Commands:
         """End a command; what it left, or None if there was nothing of it.
 
         :param of: what came of the command's own stream.
+        :raises CallCancelled: the call was cancelled, which ends the command, too.
         :raises SandboxTerminalError: that could not be done, or not be confirmed.
         """
         operation = "stop a sandbox command"
@@ -356,9 +375,6 @@ class Commands:
         try:
             answer = self._stream(sandbox, script, stream, _STOP_TIMEOUT, max_output_bytes)
         except RequestCancelled as e:
-            # The call was cancelled while it cleaned up after its time limit: still finish that.
-            with calls.uncancellable():
-                self._stop(sandbox, token, 1, of)
             raise calls.CallCancelled("the command was cancelled") from e
         except TransportError as e:
             raise SandboxTerminalError(f"OpenSandbox could not {operation}: {e}.") from e
@@ -368,8 +384,6 @@ class Commands:
             raise self._service.failure(operation, answer)
         frame = captured.parse(stream.lines, token, max_output_bytes)
         if frame is None and [captured.ABSENT, token] not in (line.split() for line in stream.lines):
-            if stream.done and stream.exit_code() is None:
-                return None  # no shell ran
             said = stream.errors.strip() or stream.error_text() or "it did not answer as it should"
             raise SandboxTerminalError(f"OpenSandbox could not {operation}: {said}.")
         return frame
@@ -404,6 +418,19 @@ def _told(
     return SandboxExecResult(
         exit_code=exit_code, stdout="", stderr=stderr, timed_out=timed_out, sandbox_terminated=terminated
     )
+
+
+def _script(sandbox: Sandbox, command: str, token: str, max_output_bytes: int, leftovers: list[str]) -> str:
+    """The script around a command, which removes ``leftovers`` where there is room for that.
+
+    :raises SandboxError: no shell can be given this command; the leftovers are those of the next.
+    """
+    try:
+        return captured.run_script(command, token, max_output_bytes, leftovers=leftovers)
+    except SandboxError:
+        sandbox.leftovers.extend(leftovers)
+        leftovers.clear()
+        return captured.run_script(command, token, max_output_bytes)
 
 
 def _taken(sandbox: Sandbox) -> list[str]:

@@ -238,7 +238,7 @@ class Files:
                     "OpenSandbox could not list a sandbox directory: the answer has an entry without a path."
                 )
             name = entry["path"].rstrip("/").rpartition("/")[2]
-            if name not in hidden:
+            if name not in hidden and not captured.is_private(name):
                 found.append((name, entry.get("type")))
         if len(found) > LISTING_MAX_ENTRIES:
             raise too_many

@@ -32,6 +32,10 @@ _LOST_SECONDS = 10.0
 _REMOVAL_SECONDS = 30.0
 
 
+class EndedError(SandboxTerminalError):
+    """The sandbox is still listed, and will never serve again."""
+
+
 @dataclass
 class Sandbox:
     """A sandbox that serves: where its execd is."""
@@ -167,14 +171,15 @@ def _check_policy(service: Service, sandbox: Sandbox, wanted: Mapping[str, Any] 
 def info(service: Service, sandbox: str, operation: str) -> dict[str, Any]:
     """What the server knows of a sandbox.
 
-    :raises SandboxTerminalError: there is none, or it has ended.
+    :raises EndedError: it has ended.
+    :raises SandboxTerminalError: there is none, or the server does not say.
     """
     found = service.json(operation, service.lifecycle(operation, "GET", path_of(sandbox)))
     if not isinstance(found, dict):
         raise SandboxTerminalError(f"OpenSandbox could not {operation}: the answer is not a sandbox.")
     state = state_of(found)
     if state.lower() in _ENDED:
-        raise SandboxTerminalError(f"OpenSandbox could not {operation}: the sandbox is {state}.")
+        raise EndedError(f"OpenSandbox could not {operation}: the sandbox is {state}.")
     return found
 
 

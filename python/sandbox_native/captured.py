@@ -44,6 +44,8 @@ MARK = "SANDBOX_NATIVE_COMMAND"
 LONGEST_SCRIPT = 32 * 4096 - 1
 # Exit status of a script that could not do its part.
 REFUSED_STATUS = 125
+# With its token behind it, the first line of the script around a command, which tells that from all else.
+_RUN = "# sandbox-native:run"
 # Of a character that a cut falls into, as many bytes can be before it (RFC 3629: at most 4 bytes).
 _LOOK_BACK = 3
 
@@ -140,6 +142,7 @@ def run_script(
         raise SandboxError("The command contains a NUL character.")
     before = " ".join(f'"$w"/{shlex.quote(name)}' for name in leftovers)
     script = f"""\
+{_RUN} {token}
 {_head(token, max_output_bytes)}
 o=
 {_HIDE if hide else ""}
@@ -194,13 +197,24 @@ done; done
 }}
 nap() {{ sleep 0.05 2>/dev/null || sleep 1; }}"""
 
+# What was started is in the list of processes, whether or not it came to run; grep finds itself there, too.
+_KEEP_FROM_BEGINNING = f"""\
+for q in $(grep -lsF "{_RUN} $t" /proc/[0-9]*/cmdline); do q=${{q#/proc/}}; q=${{q%%/*}}
+is_script "$q" && kill -KILL "$q" 2>/dev/null
+done
+rmdir "$d"
+"""
+# For a stop that comes once more: here is nothing to wait for.
+_KEEP_FROM_COMING = ': >"$d/x"'
+
 
 def stop_script(token: str, max_output_bytes: int, *, began: bool, kept: str | None = None) -> str:
     """End a command with all that it started, then send the frame of what it had printed.
 
-    A command that :func:`run_script` has not begun yet will not begin any more. The frame has an exit status
-    if the command had ended by itself; then its background processes are left alone. Where nothing is found
-    the answer is one line, :data:`ABSENT`.
+    A command that :func:`run_script` has not begun yet will not begin any more. Any number of these scripts
+    may run at once: a file of the command is only ever held open by a child, as one of them may end it. The
+    frame has an exit status if the command had ended by itself; then its background processes are left alone.
+    Where nothing is found the answer is one line, :data:`ABSENT`.
 
     :param began: whether the service said that the script had been started.
     :param kept: name of the file in which the service keeps what that script printed: where it ended after
@@ -209,25 +223,41 @@ def stop_script(token: str, max_output_bytes: int, *, began: bool, kept: str | N
     file = f'"$w"/{shlex.quote(kept)}' if kept else "/dev/null"
     return f"""\
 {_head(token, max_output_bytes)}
-if mkdir -m 700 "$d" 2>/dev/null; then
-if grep -qs "^{END} $t " {file}; then rmdir "$d"; cat {file}; exit 0; fi
-{'sleep 1; rmdir "$d"' if began else ":"}
+whole() {{
+grep -qs "^{END} $t " {file} || return 0
+rm -rf "$d"; cat {file}; exit 0
+}}
+is_script() {{ [ -n "$1" ] && grep -qsF "{_RUN} $t" "/proc/$1/cmdline"; }}
+m= n=0
+while :; do
+if mkdir -m 700 "$d" 2>/dev/null; then m=y; break; fi
+[ -d "$d" ] && break
+n=$((n+1)); [ $n -lt 5 ] && continue
+mkdir -m 700 "$d" && {{ m=y; break; }}
+echo "{REFUSED} $t"; exit {REFUSED_STATUS}
+done
+whole
+if [ -e "$d/x" ]; then echo "{ABSENT} $t"; exit 0; fi
+if [ -n "$m" ]; then
+{_KEEP_FROM_BEGINNING if began else _KEEP_FROM_COMING}
 echo "{ABSENT} $t"; exit 0
 fi
-if [ ! -d "$d" ]; then mkdir -m 700 "$d"; echo "{REFUSED} $t"; exit {REFUSED_STATUS}; fi
 {_FIND}
 n=0 p=
 while [ -z "$p" ] && [ $n -lt 40 ]; do
-{{ read -r p <"$d/p"; }} 2>/dev/null; [ -n "$p" ] || nap; n=$((n+1))
+p=$(cat "$d/p" 2>/dev/null); [ -n "$p" ] || {{ whole; nap; n=$((n+1)); }}
 done
-r=
-if {{ read -r r <"$d/s"; }} 2>/dev/null && [ -n "$r" ]; then
-kill -KILL $p 2>/dev/null; show "$r" 0; rm -rf "$d"; exit 0
+r=$(cat "$d/s" 2>/dev/null)
+if [ -n "$r" ]; then
+is_script "$p" && kill -KILL "$p" 2>/dev/null
+whole
+show "$r" 0; rm -rf "$d"; exit 0
 fi
 n=0
 while :; do
+whole
 f=
-[ -n "$p" ] && grep -qsF "$t" "/proc/$p/cmdline" && f=" $p"
+is_script "$p" && f=" $p"
 look
 [ -n "$f" ] && [ $n -lt 60 ] || break
 k=
@@ -235,6 +265,7 @@ while [ "$k" != "$f" ]; do k=$f; kill -STOP $f 2>/dev/null; look; done
 kill -KILL $f 2>/dev/null
 n=$((n+1)); [ $n -lt 3 ] || nap
 done
+whole
 set -- $f
 show - $#
 rm -rf "$d"

@@ -134,6 +134,27 @@ def test_a_command_that_empties_tmp_keeps_its_output(opened: OpenBox) -> None:
     assert opened.out("echo goes on") == "goes on\n"
 
 
+def test_a_command_that_is_not_sent_leaves_the_clearing_up_to_the_next(opened: OpenBox) -> None:
+    opened.out("echo one")
+    room = captured.LONGEST_SCRIPT - len(captured.run_script("", "0" * 16, 65536).encode())
+    for command in ("a\0b", "x" * (room + 3)):
+        with pytest.raises(SandboxError):
+            opened.run(command)
+    # One that only just fits is run all the same, and the files wait for the one after it.
+    assert opened.out(f"#{'x' * (room - 10)}\necho ran") == "ran\n"
+    assert captured.is_private(opened.out("ls -A /tmp").strip())
+
+
+def test_a_listing_does_not_show_what_commands_need(opened: OpenBox) -> None:
+    opened.out(f"mkdir /tmp/.sandbox-native-{'0' * 16} /tmp/.sandbox-native-mine /tmp/theirs")
+    opened.server.forget_requests()
+    found = [(".sandbox-native-mine", True), ("theirs", True)]
+    assert sorted(opened.backend.list_directory(opened.id, "/tmp")) == found
+    assert opened.sent("command") == []
+    opened.out("ln -s nowhere /tmp/link")
+    assert sorted(opened.backend.list_directory(opened.id, "/tmp")) == [found[0], ("link", False), found[1]]
+
+
 def test_background_children_hold_nothing_and_live_on(opened: OpenBox) -> None:
     assert opened.out("sleep 901 & echo started") == "started\n"
     assert opened.out("nohup sleep 902 >/dev/null 2>&1 & setsid sleep 903 & echo started") == "started\n"
@@ -263,6 +284,28 @@ def test_provider_fault_18_a_sandbox_that_serves_no_more_is_destroyed(opened: Op
     assert opened.server.sandboxes() == []
 
 
+@pytest.mark.parametrize("status", [401, 500, 503])
+def test_a_command_whose_stream_broke_is_ended_whatever_the_server_says_of_the_sandbox(
+    opened: OpenBox, status: int
+) -> None:
+    opened.server.faults.add("command", "cut", after_bytes=150, reset=True)
+    opened.server.faults.add("get", "status", status=status, times=None)
+    result = opened.run("echo said; setsid sleep 916")
+    assert (result.exit_code, result.stdout, result.sandbox_terminated) == (-1, "said\n", False)
+    opened.server.faults.clear()
+    assert opened.out(SLEEPS) == ""
+
+
+def test_a_command_of_which_nothing_can_be_found_out_is_an_error(opened: OpenBox) -> None:
+    opened.server.faults.add("command", "cut", after_bytes=150, reset=True)
+    opened.server.faults.add("command", "status", status=502, nth=2, times=None)
+    opened.server.faults.add("get", "status", status=500, times=None)
+    with pytest.raises(SandboxTerminalError, match="could not be found out") as caught:
+        opened.run("echo said; sleep 917")
+    assert "HTTP 500" in str(caught.value)
+    assert len(opened.server.sandboxes()) == 1
+
+
 @pytest.mark.parity("B Run#13")
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 502, 503])
 def test_a_refused_command_is_sent_once(opened: OpenBox, status: int) -> None:
@@ -376,6 +419,22 @@ def test_a_command_that_cannot_be_stopped_takes_the_sandbox_with_it(
     assert opened.server.sandboxes() == []
 
 
+def test_a_command_is_not_stopped_where_no_process_can_be_started(opened: OpenBox) -> None:
+    """At the limit of processes execd says so in prose, and the command that reached the limit goes on."""
+    refusal = error("fork/exec /usr/bin/bash: resource temporarily unavailable")
+    opened.server.faults.add(
+        "command",
+        "events",
+        nth=2,
+        times=None,
+        drop=["stdout", "stderr"],
+        replace={"execution_complete": refusal, "error": refusal},
+    )
+    result = opened.run("echo begun; sleep 957", timeout=1)
+    assert (result.exit_code, result.timed_out, result.sandbox_terminated) == (-1, True, True)
+    assert opened.server.sandboxes() == []
+
+
 @pytest.mark.parity("B Run#11")
 def test_what_was_printed_is_kept_where_a_process_survives(
     opened: OpenBox, monkeypatch: pytest.MonkeyPatch
@@ -440,6 +499,20 @@ def test_a_cancel_before_execd_says_anything(opened: OpenBox) -> None:
     assert opened.out(SLEEPS) == ""
 
 
+@pytest.mark.parametrize("during", ["get", "command"])
+def test_a_cancel_while_it_is_found_out_how_a_command_is_ends_it(opened: OpenBox, during: str) -> None:
+    """Its stream broke; the sandbox is asked after, then the command is stopped."""
+    opened.server.faults.add("command", "cut", after_bytes=150, reset=True)
+    opened.server.faults.add(during, "hang", seconds=600, nth=1 if during == "get" else 2)
+    call = calls.prepare(opened.run, "echo said; setsid sleep 958")
+    call.start()
+    wait_for(lambda: len(opened.sent(during)) == (1 if during == "get" else 2))
+    call.cancel()
+    with pytest.raises(calls.CallCancelled):
+        call.wait()
+    assert opened.out(SLEEPS) == ""
+
+
 def test_a_cancel_that_cannot_be_confirmed_is_said(opened: OpenBox, caplog: pytest.LogCaptureFixture) -> None:
     opened.server.faults.add("command", "status", status=502, nth=2, times=None)
     call = calls.prepare(opened.run, "sleep 954")
@@ -453,21 +526,34 @@ def test_a_cancel_that_cannot_be_confirmed_is_said(opened: OpenBox, caplog: pyte
     assert opened.id in caplog.text
 
 
-def test_an_exception_of_a_signal_handler_ends_the_command(opened: OpenBox) -> None:
+@pytest.mark.parametrize("during", ["run", "stop", "look"])
+def test_an_exception_of_a_signal_handler_ends_the_command(opened: OpenBox, during: str) -> None:
     class Interrupted(Exception):
         pass
 
     def handler(number: int, frame: Any) -> None:
         raise Interrupted
 
+    if during == "stop":
+        opened.server.faults.add("command", "hang", seconds=600, nth=2)
+    elif during == "look":
+        opened.server.faults.add("command", "cut", after_bytes=150, reset=True)
+        opened.server.faults.add("get", "hang", seconds=600)
+    operation, count = {"run": ("command", 1), "stop": ("command", 2), "look": ("get", 1)}[during]
+
+    def interrupt() -> None:
+        wait_for(lambda: len(opened.sent(operation)) == count)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=interrupt)
     try:
-        timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGUSR1))
-        timer.start()
+        thread.start()
         with pytest.raises(Interrupted):
-            opened.run("sleep 955")
+            opened.run("echo said; sleep 955", timeout=1 if during == "stop" else 60)
     finally:
-        timer.join()
+        thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert opened.out(SLEEPS) == ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -147,7 +148,8 @@ def test_stopping_ends_the_tree_and_keeps_what_was_printed(service: Service) -> 
 
 def test_a_stop_that_comes_first_keeps_it_from_beginning(service: Service) -> None:
     token = captured.new_token()
-    assert stop(service, token, began=False) is None
+    for _ in range(2):
+        assert stop(service, token, began=False) is None
     status, lines, _ = service.run(captured.run_script("echo began", token, 1000))
     assert status == captured.REFUSED_STATUS
     assert [captured.REFUSED, token] in [line.split() for line in lines]
@@ -161,6 +163,107 @@ def test_a_stop_that_comes_last_finds_the_frame(service: Service) -> None:
     assert frame is not None
     assert (frame.stdout.text, frame.exit_status) == ("whole\n", 5)
     assert stop(service, captured.new_token()) is None
+
+
+@pytest.mark.parametrize("files", [("p", "s"), ("s",), ("p",), ()])
+def test_a_stop_in_the_midst_of_the_scripts_cleaning_up_finds_the_frame(
+    service: Service, files: tuple[str, ...]
+) -> None:
+    """`rm -rf` takes one file after another: what was printed may be gone while the status is still there."""
+    token = captured.new_token()
+    _, _, name = service.run(captured.run_script("echo whole; exit 5", token, 1000))
+    left = service.folder / f".sandbox-native-{token}"
+    left.mkdir()
+    for file in files:
+        (left / file).write_text({"p": "4194304\n", "s": "5\n"}[file])
+    frame = stop(service, token, kept=f"{name}.stdout")
+    assert frame is not None
+    assert (frame.stdout.text, frame.exit_status, frame.left) == ("whole\n", 5, 0)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("service", ["bash", "dash"], indirect=True)  # busybox brings its own
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_stop_meets_a_directory_that_is_just_being_removed(
+    service: Service, tmp_path: Path, times: int
+) -> None:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "mkdir").write_text(
+        f"""#!/bin/sh
+for d; do :; done
+[ -d "$d" ] || exec {shutil.which("mkdir")} "$@"
+echo x >>{folder}/met
+[ "$(grep -c x {folder}/met)" -ne {times} ] || rm -rf "$d"
+exit 1
+"""
+    )
+    (folder / "mkdir").chmod(0o755)
+    token = captured.new_token()
+    _, _, name = service.run(captured.run_script("echo whole", token, 1000))
+    left = service.folder / f".sandbox-native-{token}"
+    left.mkdir()
+    script = captured.stop_script(token, 1000, began=True, kept=f"{name}.stdout")
+    _, lines, _ = service.run(script, PATH=f"{folder}:{os.environ['PATH']}")
+    frame = captured.parse(lines, token, 1000)
+    assert frame is not None, lines
+    assert (frame.stdout.text, frame.exit_status) == ("whole\n", 0)
+    assert not left.exists()
+
+
+def test_a_stop_spares_the_process_that_got_the_number_of_the_script(service: Service) -> None:
+    token = captured.new_token()
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        left = service.folder / f".sandbox-native-{token}"
+        left.mkdir()
+        (left / "p").write_text(f"{other.pid}\n")
+        (left / "s").write_text("5\n")
+        (left / "o").write_text("whole\n")
+        frame = stop(service, token)
+        assert frame is not None
+        assert (frame.stdout.text, frame.exit_status) == ("whole\n", 5)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_script_that_was_started_and_comes_late_does_not_run_the_command(service: Service) -> None:
+    """The service says that it started the script; the machine has not come to run it."""
+    token = captured.new_token()
+    process, _ = service.start("kill -STOP $$\n" + captured.run_script("touch $TMPDIR/ran", token, 1000))
+    until = time.monotonic() + 60
+    while f"({service.shell[0]}) T " not in Path(f"/proc/{process.pid}/stat").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    try:
+        assert stop(service, token) is None
+        assert not list(service.folder.glob(".sandbox-native*"))
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) != 0
+        assert not (service.folder / "ran").exists()
+    finally:
+        process.kill()
+
+
+def test_two_stops_at_once_do_not_end_each_other(service: Service) -> None:
+    for _ in range(5):
+        token = captured.new_token()
+        process, _ = service.start(captured.run_script("echo begun; sleep 600", token, 1000))
+        output = service.folder / f".sandbox-native-{token}" / "o"
+        until = time.monotonic() + 60
+        while not (output.exists() and output.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        stops = [service.start(captured.stop_script(token, 1000, began=True)) for _ in range(3)]
+        for each, name in stops:
+            assert each.wait(100) == 0, service.lines(name)
+        frames = [captured.parse(service.lines(name), token, 1000) for _, name in stops]
+        assert any(frame is not None and frame.stdout.text == "begun\n" for frame in frames)
+        assert all(frame is None or frame.left == 0 for frame in frames)
+        assert process.wait(60) != 0
+        assert not list(service.folder.glob(".sandbox-native*"))
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
