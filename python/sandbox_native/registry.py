@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a backend's name to the backend: the only module above ``backends/`` that knows one.
 
-Nothing of a backend is imported before it is asked for.
+Nothing of a backend is imported before it is asked for, nor the contract: the names alone can be asked for where
+the extension does not load.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sandbox_native.contract import SandboxBackend
+if TYPE_CHECKING:
+    from sandbox_native.contract import SandboxBackend
 
 # Name -> module and class.
 _BACKENDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 import secrets
 import signal
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -110,14 +111,18 @@ def test_a_file_goes_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["run"], b"needs a command"),
-        (["run", "--"], b"needs a command"),
+        (["run"], b"run: error: the command comes after --"),
+        (["run", "--"], b"run: error: the command comes after --"),
+        (["run", "uname"], b"run: error: the command comes after --"),
+        (["run", "--envy", "A=1", "--", "true"], b"run: error: unrecognized arguments: --envy A=1"),
         (["run", "--env", "NOVALUE", "--", "true"], b"NAME=VALUE"),
         (["run", "--put", "file", "--", "true"], b"LOCAL:PATH"),
         (["run", "--export", "file=", "--", "true"], b"PATH=URL"),
         (["run", "--timeout", "0", "--", "true"], b"'0'"),
         (["run", "--timeout", "nan", "--", "true"], b"'nan'"),
         (["doctor", "--", "true"], b"no command"),
+        (["doctor", "local"], b"doctor: error: unrecognized arguments: local"),
+        (["doctor", "--backend", "nowhere"], b"islo, local, opensandbox, sbx"),
         ([], b"required"),
     ],
 )
@@ -135,6 +140,7 @@ def test_a_wrong_command_line_is_named(arguments: list[str], named: bytes) -> No
         (["--put", "/does/not/exist:in"], b"/does/not/exist"),
         (["--put", "/proc:in"], b"not a regular file"),
         (["--env", "A-B=1", "--env", "=x"], b"NAME=VALUE"),
+        (["--export", "out=/"], b"--export out cannot go to 'file:///'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_command_runs(arguments: list[str], named: bytes) -> None:
@@ -159,3 +165,18 @@ def test_a_stream_that_the_caller_closed_is_dropped(closed: str, command: str, s
         ["sh", "-c", script, "sh", *COMMAND, "run", "--", command], capture_output=True, timeout=120
     )
     assert (done.returncode, done.stdout + done.stderr) == (3, shown)
+
+
+def test_the_version_and_the_help_need_no_extension(tmp_path: Path) -> None:
+    # Who has a broken installation is told so by doctor, so what reads the command line must not need it.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys; sys.modules['sandbox_native._sandbox_native'] = None"
+    )
+    for arguments, shown in (
+        (["--version"], f"sandbox-native {version('sandbox-native')}".encode()),
+        (["run", "--help"], b"islo, local, opensandbox, sbx"),
+        (["doctor"], b"FAULT   extension"),
+    ):
+        done = cli(*arguments, PYTHONPATH=str(tmp_path))
+        assert shown in done.stdout, done
+        assert b"Traceback" not in done.stderr

@@ -18,15 +18,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Split here, so that nothing of the sandbox's command is ever taken for an option.
     own, command = _split(arguments)
-    parser = _parser()
-    options = parser.parse_args(own)
+    options, left = _parser().parse_known_args(own)
+    # The parser of the verb, so that what is wrong is said with its usage.
+    parser: argparse.ArgumentParser = options.parser
+    if options.verb == "run" and not command and not any(word.startswith("-") for word in left):
+        parser.error("the command comes after --, for instance: sandbox-native run -- uname -a")
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     try:
         if options.verb == "doctor":
             if command:
                 parser.error("doctor takes no command")
             return _doctor(parser, options.backend)
-        if not command:
-            parser.error("run needs a command after --, for instance: sandbox-native run -- uname -a")
         from sandbox_native.cli.run import run
 
         return run(options, command)
@@ -65,8 +68,16 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sandbox-native", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    from sandbox_native.registry import names
+
+    known = ", ".join(names())
+    parser = argparse.ArgumentParser(
+        prog="sandbox-native",
+        description="Run a command in a fresh sandbox, or say what works on this machine.",
+        epilog="`sandbox-native run --help` and `sandbox-native doctor --help` have the options of each.",
+    )
+    parser.add_argument("--version", action=_Version, help="show the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="{run,doctor}", required=True)
     run = verbs.add_parser(
         "run",
         help="run a command in a fresh sandbox",
@@ -77,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: the command's; 124 when its time was up; 125 when the sandbox or an export "
         "failed; 130 after Ctrl-C.",
     )
-    run.add_argument("--backend", default="local", help="where the sandbox runs (default: local)")
+    run.add_argument("--backend", default="local", help=f"where the sandbox runs: {known} (default: local)")
     run.add_argument("--image", help="container image of the sandbox, where the backend has a choice")
     run.add_argument(
         "--env",
@@ -85,9 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_pair("NAME=VALUE"),
         metavar="NAME=VALUE",
-        help="may be given again",
+        help="a variable of the command's environment, which is empty otherwise; may be given again",
     )
-    run.add_argument("--network", action="store_true", help="let the command reach the network")
+    run.add_argument(
+        "--network", action="store_true", help="let the command reach the network (default: it has none)"
+    )
     run.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="end the command after this time (default: never)"
     )
@@ -107,7 +120,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_pair("PATH=URL"),
         metavar="PATH=URL",
         help="after a command that succeeded, copy PATH out of the sandbox to a local path or any URL that "
-        "fsspec can open; may be given again",
+        "fsspec can open: a file; a folder file by file, where both end in a slash; or a folder, with a slash, "
+        "to one .tar.gz; may be given again",
     )
     doctor = verbs.add_parser(
         "doctor",
@@ -118,10 +132,25 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--backend",
         default="local",
-        help="look at what this one needs: a hosted one's service and credentials, which are not shown "
-        "(default: local)",
+        help=f"look at what this one needs: {known}; of a hosted one the service and the credentials, which "
+        "are not shown (default: local)",
     )
+    run.set_defaults(parser=run)
+    doctor.set_defaults(parser=doctor)
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version; looks it up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from sandbox_native import __version__
+
+        print(f"sandbox-native {__version__}")
+        parser.exit()
 
 
 def _pair(form: str) -> Callable[[str], tuple[str, str]]:

@@ -31,7 +31,10 @@ def checked(pairs: Iterable[tuple[str, str]]) -> list[Entry]:
         if path in wanted:
             raise SandboxError(f"--export: {path!r} is given twice")
         wanted[path] = target if "://" in target else local_url(target)
-    entries = export_plan.entries(wanted, MAX_BYTES)
+    entries = [
+        export_plan.entry(path, target, MAX_BYTES, argument=f"--export {path}")
+        for path, target in wanted.items()
+    ]
     if entries:
         exports.check(entries, resolve)
     return entries
