@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a backend's name to the backend: the only module above ``backends/`` that knows one.
 
-Nothing of a backend is imported before it is asked for, nor the contract: the names alone can be asked for where
+Nothing of a backend is imported before it is asked for, nor the contract: the names alone can be had where
 the extension does not load.
 """
 

@@ -120,8 +120,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_pair("PATH=URL"),
         metavar="PATH=URL",
         help="after a command that succeeded, copy PATH out of the sandbox to a local path or any URL that "
-        "fsspec can open: a file; a folder file by file, where both end in a slash; or a folder, with a slash, "
-        "to one .tar.gz; may be given again",
+        "fsspec can open: a file; a folder file by file, where both end in a slash; a folder with a slash at "
+        "its end, to one .tar.gz; may be given again",
     )
     doctor = verbs.add_parser(
         "doctor",

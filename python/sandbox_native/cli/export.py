@@ -43,7 +43,7 @@ def checked(pairs: Iterable[tuple[str, str]]) -> list[Entry]:
 def local_url(name: str) -> str:
     # Not Path.as_uri(), which would escape characters that the stores take as they are.
     url = f"file://{Path(name).absolute()}"
-    return url + "/" if name.endswith("/") else url
+    return url + "/" if name.endswith("/") and not url.endswith("/") else url
 
 
 def resolve(url: str) -> Any:
