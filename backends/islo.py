@@ -42,6 +42,7 @@ class IsloSandboxBackend(SandboxBackend):
     """
 
     name: ClassVar[str] = "islo"
+    concurrent_exports: ClassVar[int] = 4
 
     def __init__(
         self,

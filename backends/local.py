@@ -100,6 +100,7 @@ class LocalSandboxBackend(SandboxBackend):
     """
 
     name: ClassVar[str] = "local"
+    concurrent_exports: ClassVar[int] = 4
 
     def __init__(
         self,

@@ -83,6 +83,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
     """
 
     name: ClassVar[str] = "opensandbox"
+    concurrent_exports: ClassVar[int] = 4
 
     def __init__(
         self,

@@ -86,6 +86,7 @@ class SbxSandboxBackend(SandboxBackend):
     """
 
     name: ClassVar[str] = "sbx"
+    concurrent_exports: ClassVar[int] = 4
 
     def __init__(
         self,

@@ -96,6 +96,7 @@ class Delivery:
             resolve=self._resolve,
             log=self._log,
             checksum=self._checksum,
+            at_once=getattr(self._backend, "concurrent_exports", 1),
             verify=functools.partial(self._verify, sources),
             on_published=self._on_published,
             progress=self._progress,

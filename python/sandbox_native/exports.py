@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -19,11 +20,15 @@ from sandbox_native.contract import SandboxTerminalError
 from sandbox_native.export_plan import Entry, Kind
 from sandbox_native.manifest import ExportedFile
 from sandbox_native.output import format_size
-from sandbox_native.storage import LocalSlot, Slot, StagingLeft, store_slot
+from sandbox_native.storage import LocalSlot, Slot, StagingLeft, remove_folders, store_slot
 from sandbox_native.watching import Hashed, Progress, ProgressLog, Watched
 
 Resolve = Callable[[str], Any]
 """From a URL to the ``UPath`` or ``ObjectStoragePath`` of it."""
+
+SMALL = 8 << 20
+"""The most bytes of a file that is copied beside others. Such a copy mostly waits for two services; one of a
+larger file keeps the machine busy by itself, and holds parts of its upload in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +170,7 @@ class Export:
         resolve: Resolve,
         log: logging.Logger,
         checksum: bool = False,
+        at_once: int = 1,
         verify: Callable[[], None] | None = None,
         on_published: Callable[[str], None] | None = None,
         progress: Progress | None = None,
@@ -176,6 +182,7 @@ class Export:
         :param resolve: gives the path object of a URL.
         :param log: where progress and leftovers are logged.
         :param checksum: make a sha256 of each file as it is copied.
+        :param at_once: how many files may be copied at a time, where they are known to be small.
         :param verify: called when all are copied and none is published; what it raises ends the export.
         :param on_published: told each destination once all that goes there is in place.
         :param progress: looks at the copies under way.
@@ -186,6 +193,7 @@ class Export:
         self._resolve = resolve
         self._log = log
         self._watch = Hashed if checksum else Watched
+        self._at_once = at_once
         self._verify = verify
         self._on_published = on_published
         self._progress: Progress = progress or ProgressLog(log)
@@ -208,8 +216,7 @@ class Export:
     def _run(self) -> None:
         try:
             with self._progress:
-                for item in self._items:
-                    self._stage(item)
+                self._stage_all()
             if self._verify is not None:
                 self._verify()
             self._publish_all()
@@ -219,21 +226,57 @@ class Export:
                 self._give_up(e)
             raise
 
-    def _stage(self, item: Item) -> None:
-        began = time.monotonic()
+    def _stage_all(self) -> None:
+        under_way: deque[calls.Call[ExportedFile]] = deque()
+        try:
+            for item in self._items:
+                # On this thread: fsspec makes a file system, and so connections, for each that asks.
+                slot = self._slot(item)
+                beside = self._at_once > 1 and item.max_bytes <= SMALL and slot.any_thread
+                # Those before it are waited for in their order, so the first that failed is what is told.
+                while len(under_way) >= (self._at_once if beside else 1):
+                    self._staged(under_way)
+                if beside:
+                    under_way.append(calls.prepare_part(self._stage, slot, item))
+                    under_way[-1].start()
+                else:
+                    self._record(self._stage(slot, item))
+            while under_way:
+                self._staged(under_way)
+        finally:
+            for call in under_way:
+                call.abandon()
+
+    def _staged(self, under_way: deque[calls.Call[ExportedFile]]) -> None:
+        """Wait for the oldest copy under way."""
+        self._record(under_way[0].wait())
+        under_way.popleft()
+
+    def _record(self, record: ExportedFile) -> None:
+        self._records.append(record)
+        size = format_size(record.bytes)
+        self._log.info("Exported %s from sandbox %s (%s)", record.path, self._source.sandbox, size)
+
+    def _slot(self, item: Item) -> Slot:
         try:
             slot = resolve_slot(item.destination, self._resolve, item.below)
             # Those that are known beforehand were looked at before the run; a folder's files are not.
             other = self._places.setdefault(slot.identity, item)
             if other is not item:
                 raise SandboxTerminalError(f"{other.path!r} goes there, too, and one of them would be lost")
-            self._slots.append(slot)
+        except Exception as e:
+            raise could_not_export(item.path, item.url, self._source, e) from e
+        self._slots.append(slot)
+        return slot
+
+    def _stage(self, slot: Slot, item: Item) -> ExportedFile:
+        began = time.monotonic()
+        try:
             size, checksum = self._fill(slot, item)
         except Exception as e:
             raise could_not_export(item.path, item.url, self._source, e) from e
         seconds = round(time.monotonic() - began, 3)
-        self._records.append(ExportedFile(item.path, slot.label, size, seconds, checksum))
-        self._log.info("Exported %s from sandbox %s (%s)", item.path, self._source.sandbox, format_size(size))
+        return ExportedFile(item.path, slot.label, size, seconds, checksum)
 
     def _fill(self, slot: Slot, item: Item) -> tuple[int, str | None]:
         stream = slot.open(item.max_bytes, alone=len(self._items) == 1)
@@ -282,6 +325,7 @@ class Export:
         for slot in self._slots:
             if slot not in self._stuck:
                 self._remove(slot, error)
+        remove_folders(self._slots)
         done = [slot.label for slot in self._slots if slot.in_place]
         facts = _facts("Already in place", done if len(done) < len(self._items) else ())
         facts += _facts(

@@ -15,6 +15,7 @@ import posixpath
 import stat
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, BinaryIO, cast
 
 from sandbox_native import uploads
@@ -43,7 +44,7 @@ def staging_name(name: str) -> str:
 
 
 class Slot(ABC):
-    """Where one file goes. Not thread-safe; for one file only."""
+    """Where one file goes. For one file only, and for one thread at a time."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -52,6 +53,11 @@ class Slot(ABC):
         """The staging key, or what else there would be to delete by hand, while there is any."""
         self.in_place = False
         """Whether the destination is the new file."""
+
+    @property
+    def any_thread(self) -> bool:
+        """Whether it may be filled on another thread than the one it was made on, beside others."""
+        return True
 
     @property
     @abstractmethod
@@ -87,7 +93,7 @@ class Slot(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the staging key, if there is one, and whatever else :meth:`open` made for it."""
+        """Remove the staging key, if there is one."""
 
 
 class LocalSlot(Slot):
@@ -98,7 +104,8 @@ class LocalSlot(Slot):
         self.path = path
         self._parent, name = os.path.split(path)
         self._name = name
-        self._made: list[str] = []
+        self.made: list[str] = []
+        """The folders that were missing and made, outermost first."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -141,7 +148,7 @@ class LocalSlot(Slot):
             # Another task may make it at the same time: then it is not ours to remove.
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder)
-                self._made.append(folder)
+                self.made.append(folder)
 
     def seal(self, stream: BinaryIO, size: int) -> None:
         with stream:
@@ -170,10 +177,18 @@ class LocalSlot(Slot):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.staging)
             self.staging = ""
-        while self._made and not self.in_place:
-            # Not empty: somebody else uses it by now.
-            with contextlib.suppress(OSError):
-                os.rmdir(self._made.pop())
+
+
+def remove_folders(slots: Iterable[Slot]) -> None:
+    """Remove the folders that were made for files that did not appear, after all their staging keys."""
+    made = [
+        folder for slot in slots if isinstance(slot, LocalSlot) and not slot.in_place for folder in slot.made
+    ]
+    # One that several slots have files in was made for the first of them, and may hold one of another's.
+    for folder in sorted(made, key=lambda folder: os.path.normpath(folder).count("/"), reverse=True):
+        # Not empty: a file that did appear is in it, or somebody else uses it by now.
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def store_slot(fs: Any, path: str, label: str, *, account: object = None) -> StoreSlot:
@@ -197,6 +212,12 @@ class StoreSlot(Slot):
         self._fs = fs
         self.path = path
         self._account = account
+
+    @property
+    def any_thread(self) -> bool:
+        # Those that are asynchronous inside do their work on one loop. Others may have a connection that one
+        # thread at a time can use.
+        return bool(getattr(self._fs, "async_impl", False))
 
     @property
     def identity(self) -> tuple[object, ...]:

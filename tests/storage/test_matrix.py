@@ -30,6 +30,7 @@ from test_s3_exports import content
 log = logging.getLogger("exports")
 PART = uploads.MIN_PART
 FILES = {f"f{size}": content(size, number) for number, size in enumerate((0, 1, PART - 1, PART, PART + 1))}
+TREE = {f"tree/{number % 3}/f {number}": content(1000 * number, number) for number in range(12)}
 SPARSE = 1 << 30
 GUESTS = {"debian": "dash", "busybox": "busybox", "posix": "bare"}
 BACKENDS = ["local", "sbx", "opensandbox", "islo", *(f"commands-{name}" for name in GUESTS)]
@@ -42,9 +43,11 @@ class Source:
         """:param folder: where commands start, seen from the host. None: the backend brings them."""
         self.backend = backend
         self.handle: str = backend.create()
-        for name, data in FILES.items():
+        for name, data in {**FILES, **TREE}.items():
             if folder is not None:
-                (folder(self.handle) / name).write_bytes(data)
+                path = folder(self.handle) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
             else:
                 backend.import_file(self.handle, name, io.BytesIO(data), size=len(data))
 
@@ -52,8 +55,8 @@ class Source:
         """Export; the checksum of each file as its record has it."""
         delivery = Delivery(self.backend, self.handle, resolve=resolve, log=log, checksum=checksum)
         records = delivery.deliver(export_plan.entries(exports, 2 << 30))
-        assert [(one.path, one.destination) for one in records] == list(exports.items())
-        assert all(one.bytes == len(FILES[one.path]) for one in records if one.path in FILES)
+        known = {**FILES, **TREE}
+        assert all(one.bytes == len(known[one.path]) for one in records if one.path in known)
         return {one.path: one.sha256 for one in records}
 
     def close(self) -> None:
@@ -122,7 +125,8 @@ class Destination:
             assert self._uploads() == []
             found = self._objects()
         else:
-            found = {path.name: path.read_bytes() for path in UPath(self._root).iterdir()}
+            fs, root = UPath(self._root).fs, UPath(self._root).path
+            found = {path.removeprefix(f"{root}/"): fs.cat_file(path) for path in fs.find(root)}
         return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
@@ -149,6 +153,14 @@ def test_each_backend_to_each_destination(source: Source, destination: Destinati
     told = source.deliver(exports, destination.resolve, checksum=checksum)
     assert destination.digests() == right
     assert told == (right if checksum else dict.fromkeys(FILES))
+
+
+def test_a_folder_of_each_backend_to_each_destination(source: Source, destination: Destination) -> None:
+    """Small files, which most backends let be copied several at a time."""
+    right = {name: hashlib.sha256(data).hexdigest() for name, data in TREE.items()}
+    told = source.deliver({"tree/": destination.url("tree/")}, destination.resolve, checksum=True)
+    assert told == right and list(told) == sorted(right)
+    assert destination.digests() == right
 
 
 def test_a_gigabyte_with_holes(tmp_path: Path) -> None:
