@@ -20,7 +20,7 @@ from sandbox_native.uploads import Begin, Sender
 def beginning(fs: Any, path: str) -> Begin:
     """Uploads to ``path``, ``container/blob``."""
 
-    def begin(part_size: int, in_flight: int, alone: bool) -> Sender:
+    def begin(part_size: int, in_flight: int, alone: bool, whole: bool) -> Sender:
         return BlockSender(fs, path, in_flight)
 
     return begin

@@ -20,10 +20,12 @@ log = logging.getLogger(__name__)
 def beginning(fs: Any, path: str) -> Begin:
     """Uploads to ``path``, ``bucket/key``, by obstore where that is possible and else by ``fs`` itself."""
 
-    def begin(part_size: int, in_flight: int, alone: bool) -> Sender:
+    def begin(part_size: int, in_flight: int, alone: bool, whole: bool) -> Sender:
         from sandbox_native import _obstore
 
-        if _obstore.installed():
+        # Obstore sends what is less than a part when the upload is completed. Of many small files that would
+        # be all of them, one after the other, kept in memory until then.
+        if not whole and _obstore.installed():
             try:
                 return _obstore.begin(fs, path, part_size, in_flight if alone else 0)
             except Exception as e:

@@ -122,8 +122,8 @@ class SandboxBackend(_home.SandboxBackend):
     waits for its service."""
 
     concurrent_exports: ClassVar[int] = 1
-    """How many small files of one sandbox may be exported at a time. More pays where an export mostly waits for
-    the service, or for the store that the files go to."""
+    """How many small files of one sandbox may be exported at a time. More pays where an export mostly waits
+    for the service, or for the store that the files go to."""
 
     verify_exports: bool = False
     """Whether the default export compares a checksum of what arrived with one computed in the sandbox, which

@@ -55,10 +55,10 @@ class Begin(Protocol):
     """Starts an upload with parts of ``part_size`` bytes, ``in_flight`` of them at once.
 
     ``alone``: no other file is to appear together with this one, so that a part that failed need not be known
-    of before the end.
+    of before the end. ``whole``: the file is less than a part, so :meth:`Sender.seal` brings all of it.
     """
 
-    def __call__(self, part_size: int, in_flight: int, alone: bool) -> Sender: ...
+    def __call__(self, part_size: int, in_flight: int, alone: bool, whole: bool) -> Sender: ...
 
 
 def part_size(size: int) -> int:
@@ -136,17 +136,17 @@ class Upload(io.RawIOBase):
             self._part_size = part_size(self._expected)
         return self._part_size
 
-    def _sending(self) -> Sender:
+    def _sending(self, whole: bool = False) -> Sender:
         if self._sender is None:
             size = self._size_of_parts()
-            self._sender = self._begin(size, max(1, min(IN_FLIGHT, MEMORY // size)), self._alone)
+            self._sender = self._begin(size, max(1, min(IN_FLIGHT, MEMORY // size)), self._alone, whole)
         return self._sender
 
     def seal(self) -> None:
         """Send what is left. Afterwards the upload lacks nothing but its completion."""
         self._dead = True
         last, self._buffer = self._buffer, bytearray()
-        self._sending().seal(last)
+        self._sending(whole=True).seal(last)
 
     def commit(self) -> None:
         """Let the file appear. Only after :meth:`seal`."""

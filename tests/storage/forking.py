@@ -21,7 +21,7 @@ def resolve(url: str) -> Any:
 
 
 def write(stream: BinaryIO) -> int:
-    return stream.write(b"x" * 6_000_000)
+    return stream.write(b"x" * 18_000_000)
 
 
 def export(name: str) -> None:

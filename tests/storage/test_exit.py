@@ -63,4 +63,4 @@ def test_a_forked_process_exports_by_the_file_system(s3: Gateway, bucket: str, p
     assert ended.returncode == 0
     agents = {r.key: "object_store" in r.agent for r in proxy.seen if r.operation == "UploadPart"}
     assert agents == {"parent": True, "child": False, "parent-again": True}
-    assert {key: len(data) for key, data in s3.objects(bucket).items()} == dict.fromkeys(agents, 6_000_000)
+    assert {key: len(data) for key, data in s3.objects(bucket).items()} == dict.fromkeys(agents, 18_000_000)

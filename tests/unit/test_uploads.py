@@ -56,7 +56,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[Sender]:
 
 
 def upload(begun: list[Sender], max_bytes: int = 10_000, **options: Any) -> Upload:
-    def begin(part_size: int, in_flight: int, alone: bool) -> Sender:
+    def begin(part_size: int, in_flight: int, alone: bool, whole: bool) -> Sender:
         begun.append(Sender(part_size, in_flight, alone))
         return begun[-1]
 
