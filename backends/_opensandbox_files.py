@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
 from sandbox_native import calls, captured, command_files, default_export, guest
@@ -40,6 +41,9 @@ _BROKEN = frozenset({"send", "receive", "length", "stalled", "connect", "connect
 # Breaks of one export that moved nothing in between, before it is given up.
 _RESUMES = 5
 _RESUME_PAUSE = 0.2
+# Of a file that was changed so lately the next change may not show in its times; a Date is in whole seconds.
+_CLOCK_TICK = 2.0
+_DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
 # One that may fall to a write that replaces a file: what one command can carry.
 _SMALL = command_files.WRITE_PART_BYTES
 
@@ -49,6 +53,10 @@ class _Info:
     kind: str
     size: int
     modified: str
+    changed: str = field(default="", compare=False)
+    """When anything of the file was changed, its mode or name included; nobody in the sandbox can set it."""
+    seen: str = field(default="", compare=False)
+    """When the answer was made, by the clock of execd or of the server before it."""
 
     @property
     def regular(self) -> bool:
@@ -111,6 +119,20 @@ class Files:
         except SandboxError:
             return 0
         return found.size if found is not None else 0
+
+    def stamp(self, path: str) -> object | None:
+        """See ``SandboxBackend.file_stamp``."""
+        native = _native_path(path)
+        if native is None:
+            return None
+        found = self._look(path, native, "read", time.monotonic() + command_files.OPERATION_TIMEOUT)
+        if found is None:
+            return None
+        _check_exists(path, found)
+        # A link is looked at itself; size and times of a kernel's file mean nothing.
+        if not found.regular or found.size == 0 or _age(found) < _CLOCK_TICK:
+            return None
+        return found.size, found.modified, found.changed
 
     # -- write -------------------------------------------------------------------------------------------
 
@@ -406,7 +428,13 @@ class Files:
         kind, size = entry.get("type"), entry.get("size")
         if not isinstance(kind, str) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise SandboxTerminalError(f"OpenSandbox could not {operation}: the answer has no type or size.")
-        return _Info(kind, size, str(entry.get("modified_at")))
+        return _Info(
+            kind,
+            size,
+            str(entry.get("modified_at")),
+            str(entry.get("created_at")),  # execd's name for the time of the last change
+            answer.headers.get("date", ""),
+        )
 
     def _download(
         self,
@@ -463,6 +491,19 @@ class Files:
 
     def _unreachable(self, operation: str, error: TransportError) -> SandboxTerminalError:
         return SandboxTerminalError(f"OpenSandbox could not {operation}: {error}.")
+
+
+def _age(found: _Info) -> float:
+    """Seconds since a file was changed, at least; below 0 where that is not known."""
+    from datetime import datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        changed = datetime.fromisoformat(found.changed).timestamp()
+        # A proxy may have added its own.
+        return min(parsedate_to_datetime(date).timestamp() for date in _DATE.findall(found.seen)) - changed
+    except (ValueError, TypeError, OverflowError):
+        return -1.0
 
 
 def _missing(path: str) -> SandboxError:

@@ -142,6 +142,9 @@ class IsloSandboxBackend(SandboxBackend):
         result: bytes = self._service().read_file(sandbox, path, max_bytes=max_bytes)
         return result
 
+    # No file_stamp: the service only tells of a file by a command, whose start and polls cost more than the
+    # one request that fetches a page's whole file.
+
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Create or replace a file of any size, by the service's own call, with its missing parents.
 

@@ -307,6 +307,15 @@ class OpenSandboxBackend(AttachableSandboxBackend):
         content: bytes = self._files(sandbox).read(path, max_bytes=int(max_bytes))
         return content
 
+    def file_stamp(self, sandbox: str, path: str) -> object | None:
+        """Size and times of a file; None for a link, and for one that changed in the last two seconds.
+
+        :raises SandboxError: there is no such file, or it cannot be looked at; the text says why.
+        :raises SandboxTerminalError: the sandbox is gone.
+        """
+        stamp: object | None = self._files(sandbox).stamp(path)
+        return stamp
+
     def write_file(self, sandbox: str, path: str, content: bytes) -> None:
         """Make ``content`` the content of a file, made with its parents where it is missing.
 

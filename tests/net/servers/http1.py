@@ -190,6 +190,8 @@ def send_response(sock: socket.socket, response: Response, *, head_only: bool = 
     reason = REASONS.get(response.status, "Status")
     lines = [f"HTTP/1.1 {response.status} {reason}"]
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
+    if not any(name.lower() == "date" for name in response.headers):
+        lines.append(time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()))
     bare = response.status in (204, 304) or head_only
     chunked = response.framed and length is None and not bare
     if response.framed and length is not None and response.status != 204:
