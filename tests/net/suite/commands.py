@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from typing import Any
 
@@ -66,16 +68,34 @@ def _timeout_spares_the_sandbox(s: Subject) -> Any:
         return result.sandbox_terminated, own.kind(lambda: own.out("echo still here"))
 
 
+_sleeps = itertools.count(98_000_000 + os.getpid() * 100)
+
+
+def _own_sleep() -> str:
+    """A command for ever that nobody else has: some stand-ins show the processes of the whole machine, where
+    other columns are looked at meanwhile."""
+    return f"sleep {next(_sleeps)}"
+
+
+def _each(command: str, then: str) -> str:
+    """Does ``then`` for the number ``$p`` of each process with this command line.
+
+    Without pgrep, whose own command line holds the pattern, and which not every image has.
+    """
+    return (
+        "for p in /proc/[0-9]*; do"
+        f" [ \"$(tr '\\0' ' ' <$p/cmdline 2>/dev/null)\" = '{command} ' ] || continue; p=${{p#/proc/}}; {then};"
+        " done 2>/dev/null"
+    )
+
+
 def _tree_is_ended(s: Subject) -> Any:
     with s.fresh() as own:
-        result = own.run("setsid sleep 98761 & sleep 98761", timeout=1)
+        sleep = _own_sleep()
+        result = own.run(f"setsid {sleep} & {sleep}", timeout=1)
         if result.sandbox_terminated:
             return "the sandbox is gone"
-        # Without pgrep, whose own command line holds the pattern, and which not every image has.
-        return own.out(
-            "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null"
-            " | grep -x 'sleep 98761 '; done; true"
-        )
+        return own.out(_each(sleep, "echo $p"))
 
 
 def _background(s: Subject) -> Any:
@@ -85,8 +105,9 @@ def _background(s: Subject) -> Any:
 
 
 def _background_holds_output(s: Subject) -> Any:
-    result = s.run("(sleep 600; echo late) & echo now")
-    s.run("kill %1; for p in $(pidof sleep); do kill $p; done")
+    sleep = _own_sleep()
+    result = s.run(f"({sleep}; echo late) & echo now")
+    s.run(_each(sleep, "kill $p"))
     return result.exit_code, result.stdout
 
 
