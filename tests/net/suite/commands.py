@@ -84,7 +84,7 @@ def _each(command: str, then: str) -> str:
     """
     return (
         "for p in /proc/[0-9]*; do"
-        f" [ \"$(tr '\\0' ' ' <$p/cmdline 2>/dev/null)\" = '{command} ' ] || continue; p=${{p#/proc/}}; {then};"
+        f" [ \"$(tr '\\0' ' ' <$p/cmdline)\" = '{command} ' ] || continue; p=${{p#/proc/}}; {then};"
         " done 2>/dev/null"
     )
 
@@ -95,7 +95,7 @@ def _tree_is_ended(s: Subject) -> Any:
         result = own.run(f"setsid {sleep} & {sleep}", timeout=1)
         if result.sandbox_terminated:
             return "the sandbox is gone"
-        return own.out(_each(sleep, "echo $p"))
+        return own.out(_each(sleep, "echo left"))
 
 
 def _background(s: Subject) -> Any:
