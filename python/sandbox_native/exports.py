@@ -299,7 +299,10 @@ class Export:
         """The last moment to stop is before the first file: from then on finishing leaves less behind."""
         calls.check_cancelled()
         for slot in self._slots:
-            problem = slot.problem()
+            try:
+                problem = slot.problem()
+            except Exception as e:
+                raise _terminal(f"Could not move the export into {slot.label}: {sentence(e)}", e) from e
             if problem is not None:
                 raise SandboxTerminalError(f"Could not move the export into {slot.label}: {problem}.")
         last = {item.destination: slot for item, slot in zip(self._items, self._slots, strict=True)}
@@ -327,7 +330,9 @@ class Export:
                 self._remove(slot, error)
         remove_folders(self._slots)
         done = [slot.label for slot in self._slots if slot.in_place]
-        facts = _facts("Already in place", done if len(done) < len(self._items) else ())
+        # The error itself says so where that is all there is to say.
+        told = len(done) == len(self._items) and bool(self._stuck)
+        facts = _facts("Already in place", () if told else done)
         facts += _facts(
             "Left behind, to delete by hand", [slot.staging for slot in self._slots if slot.staging]
         )
