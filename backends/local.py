@@ -11,13 +11,15 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeVar
 
 from sandbox_native import _sandbox_native as native
 from sandbox_native import calls, spec_check
 from sandbox_native.backends import _local_cgroup as cgroup
+from sandbox_native.backends import _local_environment as environment
+from sandbox_native.backends import _local_files as files
 from sandbox_native.backends import _local_host as host
 from sandbox_native.backends._local_layout import WORKSPACE, Layout, check_read_only_path
 from sandbox_native.contract import (
@@ -28,7 +30,6 @@ from sandbox_native.contract import (
     SandboxSpec,
     SandboxTerminalError,
 )
-from sandbox_native.destination import announce, descriptor_of, readable_descriptor, write_all
 from sandbox_native.names import new_sandbox_name
 from sandbox_native.validate import positive_finite
 
@@ -37,27 +38,10 @@ T = TypeVar("T")
 _START_TIMEOUT = 30.0
 # When a call's other side vanished: the sandbox's own end shows a moment later at most, if it is that.
 _GONE_MS = 200
-_FILE_TIMEOUT = 120.0
 # Seconds; many times that of any kernel. A file that changed so shortly ago may change again unseen.
 _CLOCK_TICK = 2.0
-# As the provider's contract: an export may take as long as it needs at 1 MiB a second.
-_EXPORT_MIN_RATE = 1024 * 1024
-_EXPORT_CHUNK = 1024 * 1024
 # Names of one directory; more is for `find` and `ls` in a command.
 _LISTING_BYTES = 16 * 1024 * 1024
-
-# The kernel's limit for one string of the environment (MAX_ARG_STRLEN: 32 pages of 4 KiB) less its final NUL.
-_LONGEST_STRING = 32 * 4096 - 1
-
-_ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": WORKSPACE,
-    "USER": "sandbox",
-    "LOGNAME": "sandbox",
-    "SHELL": "/bin/sh",
-    # Rather than LANG: one file to load for every shell instead of twelve, with the same effect.
-    "LC_CTYPE": "C.UTF-8",
-}
 
 
 class _Standing:
@@ -188,7 +172,7 @@ class LocalSandboxBackend(SandboxBackend):
         spec_check.refuse(spec)
         spec = SandboxSpec() if spec is None else spec
         self._refuse(spec)
-        env = _environment_block(spec.env or {})
+        env = environment.block(spec.env or {})
         handle = new_sandbox_name()
         # The file systems count as memory. If they shared the processes' part, a full one would have every
         # command killed instead of told that there is no space.
@@ -341,7 +325,7 @@ class LocalSandboxBackend(SandboxBackend):
         standing = self._find(sandbox)
         try:
             outcome = standing.box.run(
-                _encode(command, "The command"),
+                files.encoded(command, "The command"),
                 standing.env,
                 WORKSPACE.encode(),
                 timeout=timeout,
@@ -445,19 +429,8 @@ class LocalSandboxBackend(SandboxBackend):
         """
         if self.max_file_bytes is not None and size > self.max_file_bytes:
             raise SandboxError(f"{path!r} would be {size} bytes, over the limit of {self.max_file_bytes}.")
-        allowance = max(_FILE_TIMEOUT, size / _EXPORT_MIN_RATE)
         with self._opened(sandbox, path, "write") as (fd, _):
-            os.ftruncate(fd, 0)
-            if size:
-                os.posix_fallocate(fd, 0, size)
-            try:
-                _fill(fd, source, size, allowance)
-            except TimeoutError as e:
-                raise SandboxError(
-                    f"Writing {path!r} took longer than the {allowance:g}s allowed for {size} bytes."
-                ) from e
-            except InterruptedError as e:
-                raise calls.CallCancelled("the import was cancelled") from e
+            files.copy_in(fd, path, source, size)
 
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The names in a directory and whether each is one; a link to a directory counts as one.
@@ -466,7 +439,7 @@ class LocalSandboxBackend(SandboxBackend):
         """
         fd = self._ask(sandbox, path, "list", lambda box: box.open_list)
         try:
-            return native.read_listing(fd, _LISTING_BYTES, timeout=_FILE_TIMEOUT, cancel_fd=calls.cancel_fd())
+            return native.read_listing(fd, _LISTING_BYTES, timeout=files.TIMEOUT, cancel_fd=calls.cancel_fd())
         except OverflowError as e:
             raise SandboxError(
                 f"{path!r} has too many entries to list; use a command such as `ls | head`."
@@ -486,33 +459,9 @@ class LocalSandboxBackend(SandboxBackend):
         :raises SandboxError: it cannot be read, it changed meanwhile, or it took longer than allowed.
         """
         _whole(max_bytes, "max_bytes", 1)
-        allowance = max(_FILE_TIMEOUT, max_bytes / _EXPORT_MIN_RATE)
         with self._opened(sandbox, path, "export") as (fd, _):
-            try:
-                before = native.file_stamp(fd, True)
-            except TimeoutError as e:
-                raise SandboxError(
-                    f"{path!r} changed while it was exported: something in the sandbox still writes to it."
-                ) from e
-            if before[0] > max_bytes:
-                raise SandboxFileTooLargeError(path, before[0], max_bytes)
-            announce(dest, before[0])
-            try:
-                copied = _copy(fd, dest, before[0], allowance)
-            except TimeoutError as e:
-                raise SandboxError(
-                    f"Exporting {path!r} took longer than the {allowance:g}s allowed for a file of up to "
-                    f"{max_bytes} bytes."
-                ) from e
-            after = native.file_stamp(fd, False)
-            if after[0] > max_bytes:
-                raise SandboxFileTooLargeError(path, after[0], max_bytes)
-            if before != after or copied != before[0]:
-                raise SandboxError(
-                    f"{path!r} changed while it was exported ({before[0]} bytes at first, {copied} copied, "
-                    f"{after[0]} at the end): something in the sandbox still writes to it."
-                )
-            return copied
+            copied: int = files.copy_out(fd, path, dest, max_bytes)
+        return copied
 
     @contextlib.contextmanager
     def _opened(self, sandbox: str, path: str, verb: str) -> Iterator[tuple[int, int]]:
@@ -522,12 +471,12 @@ class LocalSandboxBackend(SandboxBackend):
         fd, size = self._ask(sandbox, path, verb, method)
         try:
             yield fd, size
-        except _OtherSide as e:
+        except files.OtherSideError as e:
             raise e.error from None
         except (ConnectionError, TimeoutError, InterruptedError):
             raise
         except OSError as e:
-            raise _file_error(verb, path, e) from e
+            raise files.error(verb, path, e) from e
         finally:
             os.close(fd)
 
@@ -535,10 +484,10 @@ class LocalSandboxBackend(SandboxBackend):
         standing = self._find(sandbox)
         if not path:
             raise SandboxError(f"Could not {verb} '': the path is empty.")
-        encoded = _encode(path, "The path")
+        encoded = files.encoded(path, "The path")
         try:
             return method(standing.box)(
-                encoded, WORKSPACE.encode(), timeout=_FILE_TIMEOUT, cancel_fd=calls.cancel_fd()
+                encoded, WORKSPACE.encode(), timeout=files.TIMEOUT, cancel_fd=calls.cancel_fd()
             )
         except InterruptedError as e:
             raise calls.CallCancelled(f"cancelled while opening {path!r}") from e
@@ -551,7 +500,7 @@ class LocalSandboxBackend(SandboxBackend):
         except OverflowError as e:
             raise SandboxError(f"Could not {verb} {path!r}: the path is too long.") from e
         except OSError as e:
-            raise _file_error(verb, path, e) from e
+            raise files.error(verb, path, e) from e
 
 
 def diagnose() -> list[tuple[str, bool, str, str]]:
@@ -565,130 +514,8 @@ def diagnose() -> list[tuple[str, bool, str, str]]:
     return checks
 
 
-class _OtherSide(Exception):
-    """Carries an error of the destination or the source past the handlers for the sandbox's file."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-@contextlib.contextmanager
-def _blaming_other_side(but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        if isinstance(e, but):
-            raise
-        raise _OtherSide(e) from e
-
-
-def _copy(fd: int, dest: BinaryIO, size: int, allowance: float) -> int:
-    """The copied count. Errors of the destination come out unchanged."""
-    cancel = calls.cancel_fd()
-    with _blaming_other_side():
-        target = descriptor_of(dest)
-    try:
-        if target is not None:
-            # Reading memory or a read-only tree does not fail; writing elsewhere does.
-            with _blaming_other_side(but=(TimeoutError, InterruptedError)):
-                return native.copy_file(fd, target, size, timeout=allowance, cancel_fd=cancel)
-        deadline = time.monotonic() + allowance
-        copied = 0
-        while copied < size:
-            if time.monotonic() > deadline:
-                raise TimeoutError
-            calls.check_cancelled()
-            data = native.read_up_to(fd, min(_EXPORT_CHUNK, size - copied))
-            if not data:
-                break
-            with _blaming_other_side():
-                write_all(dest, data)
-            copied += len(data)
-        return copied
-    except InterruptedError as e:
-        raise calls.CallCancelled("the export was cancelled") from e
-
-
-def _fill(fd: int, source: BinaryIO, size: int, allowance: float) -> None:
-    """Write ``size`` bytes of ``source``. Its errors come out unchanged."""
-    descriptor = readable_descriptor(source)
-    if descriptor is not None:
-        copied = native.copy_file(descriptor, fd, size, timeout=allowance, cancel_fd=calls.cancel_fd())
-        if copied < size:
-            raise EOFError(f"the source ended after {copied} of {size} bytes")
-        return
-    deadline = time.monotonic() + allowance
-    left = size
-    while left:
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        calls.check_cancelled()
-        with _blaming_other_side():
-            data = source.read(min(_EXPORT_CHUNK, left))
-        if not data:
-            raise EOFError(f"the source ended after {size - left} of {size} bytes")
-        left -= len(data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-
-
-def _file_error(verb: str, path: str, e: OSError) -> SandboxError:
-    if e.errno == errno.ENOENT:
-        return SandboxError(f"{path!r} does not exist in the sandbox.")
-    if e.errno == errno.EISDIR:
-        if verb == "read":
-            return SandboxError(f"{path!r} is a directory; list_directory shows what is in it.")
-        return SandboxError(f"{path!r} is a directory.")
-    if e.errno == errno.ENXIO:
-        return SandboxError(f"{path!r} is not a regular file.")
-    if e.errno == errno.EOPNOTSUPP:
-        return SandboxError(f"{path!r} is a file of the kernel, not a regular file; read it with a command.")
-    return SandboxError(f"Could not {verb} {path!r}: {os.strerror(e.errno) if e.errno else e}.")
-
-
-def _encode(text: str, what: str) -> bytes:
-    """As the sandbox sees it; names that are no UTF-8 come back as list_directory gave them."""
-    try:
-        encoded = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as e:
-        raise SandboxError(f"{what} is not valid text: {e.reason} at character {e.start}.") from e
-    if b"\0" in encoded:
-        raise SandboxError(f"{what} contains a NUL character.")
-    return encoded
-
-
 def _whole(value: int, name: str, low: int, high: int = 1 << 62) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         bounds = f"from {low} to {high}" if high < 1 << 62 else f"of at least {low}"
         raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}.")
     return value
-
-
-def _environment_block(given: Mapping[str, str]) -> bytes:
-    for name, value in given.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise SandboxTerminalError(
-                f"SandboxSpec.env must map text to text, not {name!r} to {type(value).__name__}."
-            )
-        if not name or "=" in name or "\0" in name:
-            raise SandboxTerminalError(f"SandboxSpec.env has the invalid name {name!r}.")
-        if "\0" in value:
-            raise SandboxTerminalError(f"SandboxSpec.env[{name!r}] contains a NUL character.")
-    try:
-        lines = [
-            f"{name}={value}".encode("utf-8", "surrogateescape")
-            for name, value in {**_ENVIRONMENT, **given}.items()
-        ]
-    except UnicodeEncodeError as e:
-        raise SandboxTerminalError(f"SandboxSpec.env is not valid text: {e.reason}.") from e
-    for line in lines:
-        if len(line) > _LONGEST_STRING:
-            name = line.partition(b"=")[0].decode("utf-8", "replace")
-            raise SandboxTerminalError(
-                f"SandboxSpec.env[{name!r}] is too long: with its name it may have {_LONGEST_STRING} bytes."
-            )
-    block = b"".join(line + b"\0" for line in lines)
-    if len(block) > 1 << 20:
-        raise SandboxTerminalError("SandboxSpec.env is larger than 1 MiB.")
-    return block

@@ -16,7 +16,7 @@ import pytest
 
 from local_tools import Sandbox, sandbox
 from sandbox_native import calls
-from sandbox_native.backends import local
+from sandbox_native.backends import _local_files
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxTerminalError
 
 
@@ -157,8 +157,8 @@ def test_a_file_replaced_meanwhile_is_the_one_that_was_opened(box: Sandbox) -> N
 
 def test_too_slow_a_copy_is_ended(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     box.write("file", b"x" * (3 << 20))
-    monkeypatch.setattr(local, "_FILE_TIMEOUT", 0.2)
-    monkeypatch.setattr(local, "_EXPORT_MIN_RATE", 1 << 40)
+    monkeypatch.setattr(_local_files, "TIMEOUT", 0.2)
+    monkeypatch.setattr(_local_files, "_MIN_RATE", 1 << 40)
     with pytest.raises(SandboxError, match="took longer than"):
         export(box, "file", Hooked(lambda: time.sleep(0.5)), max_bytes=4 << 20)
 
