@@ -13,16 +13,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from sandbox_native import (
-    _home,
-    attaching,
-    calls,
-    descriptions,
-    export_plan,
-    input_plan,
-    spec_check,
-    validate,
-)
+from sandbox_native import _arguments as arguments
+from sandbox_native import attaching, calls, descriptions, export_plan, input_plan, validate
 from sandbox_native._run import Run
 from sandbox_native._tools import Limits, Tools, validators
 from sandbox_native.contract import (
@@ -113,9 +105,7 @@ class SandboxToolsetBody:
         :param max_input_bytes: size in bytes of the largest input, the files of a folder together.
         :raises ValueError: a value is not usable, or two do not go together; the text names them.
         """
-        _check_backend(backend)
-        if spec_problem := spec_check.problem(spec):
-            raise ValueError(spec_problem)
+        arguments.check_backend(backend, spec)
         limits = Limits(
             default_command_timeout=default_command_timeout,
             max_command_timeout=max_command_timeout,
@@ -123,40 +113,20 @@ class SandboxToolsetBody:
             max_output_bytes=max_output_bytes,
             max_read_bytes=max_read_bytes,
         )
-        validate.positive_finite(max_export_bytes, "max_export_bytes")
-        if tool_prefix and not (isinstance(tool_prefix, str) and tool_prefix.isidentifier()):
-            raise ValueError(
-                f"tool_prefix must be a Python identifier, since tools may be shown as functions; got "
-                f"{tool_prefix!r}."
-            )
-        validate.paths(exports, "exports")
-        validate.paths(inputs, "inputs")
+        arguments.check_tool_prefix(tool_prefix)
         validate.flag(export_attached, "export_attached")
         validate.flag(checksum, "checksum")
-        validate.connection(export_conn_id, "export_conn_id")
-        validate.connection(input_conn_id, "input_conn_id")
-        _check_ownership(
+        arguments.check_ownership(
             backend,
             spec=spec,
             attach_to=attach_to,
             owner=owner,
             exports=bool(exports) and not export_attached,
         )
-        export_plan.check_options(exports or {}, max_export_bytes)
-        if not exports:
-            for name, given in (("export_conn_id", export_conn_id), ("export_manifest", export_manifest)):
-                if given is not None:
-                    raise ValueError(f"{name} only applies together with exports.")
+        arguments.check_exports(exports, max_export_bytes, export_conn_id, export_manifest)
         if export_attached and (attach_to is None or not exports):
             raise ValueError("export_attached only applies together with attach_to and exports.")
-        validate.positive_finite(max_input_bytes, "max_input_bytes")
-        input_plan.entries(inputs or {}, max_input_bytes)
-        if inputs and attach_to is not None:
-            raise ValueError(
-                "inputs cannot be combined with attach_to: the task that made the sandbox puts files there."
-            )
-        if input_conn_id is not None and not inputs:
-            raise ValueError("input_conn_id only applies together with inputs.")
+        arguments.check_inputs(inputs, max_input_bytes, input_conn_id, attached=attach_to is not None)
         self._backend = backend
         self._limits = limits
         self.attach_to = attach_to
@@ -545,50 +515,3 @@ class SandboxToolsetBody:
                 self._backend.name,
                 exc_info=True,
             )
-
-
-def _check_backend(backend: Any) -> None:
-    # By what it can do, not by its class: a backend may derive from the provider's where this package has its
-    # own.
-    if isinstance(backend, type):
-        raise ValueError(f"backend must be a backend, not its class: call it, as {backend.__name__}().")
-    lacking = [
-        name for name in ("create", "run_command", "destroy") if not callable(getattr(backend, name, None))
-    ]
-    if lacking:
-        raise ValueError(f"backend must be a SandboxBackend, got {backend!r}, which has no {lacking[0]}().")
-
-
-def _check_ownership(
-    backend: SandboxBackend,
-    *,
-    spec: SandboxSpec | None,
-    attach_to: str | None,
-    owner: str | None,
-    exports: bool,
-) -> None:
-    if attach_to is None:
-        if owner is not None:
-            raise ValueError("owner only applies together with attach_to.")
-        if spec is not None and spec.owner is not None:
-            raise ValueError(
-                "SandboxSpec.owner is for a sandbox that a later task attaches to. This one is destroyed "
-                "when the run ends: create it in a task and pass its handle as attach_to, or leave the "
-                "owner out."
-            )
-        return
-    if not isinstance(backend, _home.AttachableSandboxBackend):
-        raise ValueError(
-            f"attach_to needs a backend that finds sandboxes of other processes, and {backend.name!r} does "
-            "not: it is not an AttachableSandboxBackend. Leave attach_to out, or use a backend that is one."
-        )
-    if spec is not None:
-        raise ValueError(
-            "spec cannot be combined with attach_to: the sandbox exists already, as its creator wanted it."
-        )
-    if not attach_to:
-        raise ValueError("attach_to must be a sandbox handle, not an empty string.")
-    if exports:
-        raise ValueError(
-            "exports cannot be combined with attach_to: the task that created the sandbox collects its files."
-        )
