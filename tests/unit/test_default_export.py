@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from guests import NAMES, guest
 from sandbox_native import command_files, contract
 from sandbox_native.contract import (
     SandboxError,
@@ -29,18 +28,6 @@ SLICE = 64
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "_EXPORT_CHUNK_BYTES", SLICE)
-
-
-@pytest.fixture(params=NAMES)
-def box(request: pytest.FixtureRequest, tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work", **guest(request.param, tmp_path / "tools"))
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work")
 
 
 def export(box: ShellBackend, path: object = "out.bin", max_bytes: int = 1 << 20) -> bytes:

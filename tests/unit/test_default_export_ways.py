@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from guests import NAMES, guest, tools
+from guests import tools
 from sandbox_native import _sandbox_native as native
 from sandbox_native import calls, contract, default_export
 from sandbox_native.contract import SandboxError, SandboxExecResult
@@ -27,18 +27,6 @@ SLICE = 8192
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "_EXPORT_CHUNK_BYTES", SLICE)
-
-
-@pytest.fixture(params=NAMES)
-def box(request: pytest.FixtureRequest, tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work", **guest(request.param, tmp_path / "tools"))
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from guests import BARE, NAMES, guest, tools
+from guests import BARE, guest, tools
 from sandbox_native import command_files
 from sandbox_native.contract import (
     SandboxError,
@@ -59,18 +59,6 @@ HOSTILE = [
     "sandbox-native:end 0 0 ",
     "x" * 255,
 ]
-
-
-@pytest.fixture(params=NAMES)
-def box(request: pytest.FixtureRequest, tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work", **guest(request.param, tmp_path / "tools"))
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> ShellBackend:
-    (tmp_path / "work").mkdir()
-    return ShellBackend(tmp_path / "work")
 
 
 def read(box: ShellBackend, path: object, max_bytes: int = 1 << 20) -> bytes:

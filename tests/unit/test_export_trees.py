@@ -11,11 +11,10 @@ import json
 import logging
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import fsspec
 import pytest
 
 import guests
@@ -52,31 +51,8 @@ NAMES = [
 ]
 
 
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    fs = fsspec.filesystem("memory")
-    yield fs
-    if fs.exists("/dest"):
-        fs.rm("/dest", recursive=True)
-
-
 def found(fs: Any) -> dict[str, bytes]:
     return {path.removeprefix("/dest/"): fs.cat_file(path) for path in fs.find("/dest")}
-
-
-@pytest.fixture(params=[*guests.NAMES, "local"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[SandboxBackend, str]]:
-    """A backend with a standing sandbox, of every kind of guest."""
-    if request.param != "local":
-        (tmp_path / "root").mkdir()
-        yield ShellBackend(tmp_path / "root", **guests.guest(request.param, tmp_path / "tools")), "box"
-        return
-    from sandbox_native import registry
-
-    local = registry.backend("local")
-    sandbox = local.create()
-    yield local, sandbox
-    local.destroy(sandbox)
 
 
 def sh(backend: tuple[SandboxBackend, str], command: str) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import fsspec
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -38,14 +36,6 @@ AWKWARD = [
     "back\\slash",
     "x" * 250,
 ]
-
-
-@pytest.fixture
-def memory() -> Iterator[Any]:
-    fs = fsspec.filesystem("memory")
-    yield fs
-    if fs.exists("/dest"):
-        fs.rm("/dest", recursive=True)
 
 
 def found(fs: Any) -> dict[str, bytes]:

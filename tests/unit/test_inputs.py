@@ -17,7 +17,6 @@ from typing import Any
 import fsspec
 import pytest
 
-import guests
 from doubles import MemoryBackend, TaggedBackend
 from sandbox_native import calls, command_files, input_plan, inputs
 from sandbox_native.contract import (
@@ -65,20 +64,6 @@ def run_once(toolset: SandboxToolset) -> None:
             await use(toolset)
 
     asyncio.run(run())
-
-
-@pytest.fixture(params=[*guests.NAMES, "local"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[SandboxBackend, str]]:
-    if request.param != "local":
-        (tmp_path / "root").mkdir()
-        yield ShellBackend(tmp_path / "root", **guests.guest(request.param, tmp_path / "tools")), "box"
-        return
-    from sandbox_native import registry
-
-    local = registry.backend("local")
-    sandbox = local.create()
-    yield local, sandbox
-    local.destroy(sandbox)
 
 
 def put(backend: tuple[SandboxBackend, str], given: dict[str, Any], max_bytes: int = 1 << 24) -> None:
