@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
-from sandbox_native import calls, captured, command_files, default_export, guest
+from sandbox_native import calls, captured, command_files, default_export, guest, guest_write
 from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
 from sandbox_native.backends._opensandbox_lifecycle import Sandbox
 from sandbox_native.backends._opensandbox_service import LATER, Service
@@ -180,7 +180,7 @@ class Files:
         beside = f"{parent}/.sandbox-native-{token}.partial"
         if not self._upload(beside, content, deadline, 600).ok:
             return False
-        script = guest.write_script(path, token, b"", first=False, escaped=False, total=len(content))
+        script = guest_write.write_script(path, token, b"", first=False, escaped=False, total=len(content))
         try:
             result = self._run(script, timeout=command_files.OPERATION_TIMEOUT, max_output_bytes=64 * 1024)
         except SandboxTerminalError:
@@ -198,7 +198,7 @@ class Files:
     def _discard(self, path: str, token: str) -> None:
         try:
             with calls.uncancellable():
-                self._run(guest.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
+                self._run(guest_write.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
         except SandboxError:
             pass  # the error that led here is the one to tell
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
-from sandbox_native import calls, command_files, contract, guest, spec_check, validate
+from sandbox_native import calls, command_files, contract, guest, guest_write, spec_check, validate
 from sandbox_native.backends._sbx_cli import INSTALL, CallTimedOut, SbxProgram, whole_seconds, words
 from sandbox_native.contract import (
     SandboxBackend,
@@ -356,8 +356,8 @@ class SbxSandboxBackend(SandboxBackend):
         if path.endswith("/"):
             raise SandboxError(f"{path!r} is a directory; name the file to write.")
         token = secrets.token_hex(8)
-        script = guest.store_script(path, token, len(content))
-        discard = ["exec", sandbox, "sh", "-c", guest.discard_script(path, token)]
+        script = guest_write.store_script(path, token, len(content))
+        discard = ["exec", sandbox, "sh", "-c", guest_write.discard_script(path, token)]
         try:
             outcome = self._sbx.run(
                 # Without -i it has no standard input, which is as much as nothing.

@@ -15,7 +15,7 @@ import secrets
 import time
 from typing import BinaryIO, Protocol
 
-from sandbox_native import _home, guest, guest_tree
+from sandbox_native import _home, guest, guest_tree, guest_write
 from sandbox_native._home import (
     SandboxError,
     SandboxExecResult,
@@ -177,7 +177,7 @@ def _send(
         while True:
             part = content.take(size)
             total = content.size if not content.left else None
-            script = guest.write_script(path, token, part, first=first, escaped=escaped, total=total)
+            script = guest_write.write_script(path, token, part, first=first, escaped=escaped, total=total)
             first = False
             result = run_script(run, script, 64 * 1024)
             if result.exit_code or result.timed_out or result.sandbox_terminated or total is not None:
@@ -203,7 +203,7 @@ def _send(
 def _discard(run: Run, path: str, token: str) -> None:
     # Best effort: the error that led here is the one to tell.
     with contextlib.suppress(Exception):
-        run(guest.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
+        run(guest_write.discard_script(path, token), timeout=10.0, max_output_bytes=4096)
 
 
 def list_directory(run: Run, path: str, *, part_bytes: int | None = None) -> list[tuple[str, bool]]:

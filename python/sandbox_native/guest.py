@@ -13,7 +13,7 @@ because a POSIX shell only tells the status of the last one.
 
 Paths become shell words by :func:`operand`, never by pasting; every script reaches them as ``"$f"``. The
 tools used are those of coreutils and of busybox: ``base64`` (or ``od``), ``head``, ``dd`` (or ``tail``),
-``stat`` (or ``wc``), ``readlink``, ``mkdir``, ``mv``, ``rm``, ``cat``, ``chmod``, ``chown``.
+``stat`` (or ``wc``). Writing is in :mod:`sandbox_native.guest_write`, which names some more.
 """
 
 from __future__ import annotations
@@ -186,6 +186,12 @@ if [ $k = base64 ] && [ -z "$(base64 -w0 </dev/null 2>&1)" ]; then k=$k,wide; fi
 if command -v gzip >/dev/null 2>&1; then k=$k,gzip; fi
 for d in sha256 sha1 md5; do if command -v ${{d}}sum >/dev/null 2>&1; then k=$k,$d; fi; done"""
 
+_REGULAR = f"""\
+[ -d "$f" ] && exit {Status.DIRECTORY}
+[ -e "$f" ] || exit {Status.MISSING}
+[ -f "$f" ] || exit {Status.NOT_REGULAR}
+[ -r "$f" ] || exit {Status.UNREADABLE}"""
+
 _STAMP = """\
 stamp() { stat -Lc '%s %i %Y %y' "$f" 2>/dev/null || { n=$(wc -c <"$f") && echo "$((n))"; }; }"""
 
@@ -259,11 +265,7 @@ def slice_script(
         producer = f"{{ {producer}\necho $? >&3; }} | gzip -1 -c"
     return script(
         path,
-        f"""\
-[ -d "$f" ] && exit {Status.DIRECTORY}
-[ -e "$f" ] || exit {Status.MISSING}
-[ -f "$f" ] || exit {Status.NOT_REGULAR}
-[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _REGULAR,
         *([ENCODER, _TALENTS] if encoding is None else [_encoder_of(encoding, packed)]),
         _STAMP,
         *([f"s=$(stamp) || exit {Status.MISSING}", _refuse_above(max_bytes)] if offset == 0 else ["s=-"]),
@@ -307,11 +309,7 @@ def stream_script(path: str, max_bytes: int) -> str:
     """
     return script(
         path,
-        f"""\
-[ -d "$f" ] && exit {Status.DIRECTORY}
-[ -e "$f" ] || exit {Status.MISSING}
-[ -f "$f" ] || exit {Status.NOT_REGULAR}
-[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _REGULAR,
         _STAMP,
         f"""\
 s=$(stamp) || exit {Status.MISSING}
@@ -334,11 +332,7 @@ def file_script(path: str, max_bytes: int) -> str:
     """Send the stamp of a regular file, and its absolute path in a frame."""
     return script(
         path,
-        f"""\
-[ -d "$f" ] && exit {Status.DIRECTORY}
-[ -e "$f" ] || exit {Status.MISSING}
-[ -f "$f" ] || exit {Status.NOT_REGULAR}
-[ -r "$f" ] || exit {Status.UNREADABLE}""",
+        _REGULAR,
         ENCODER,
         _STAMP,
         f"s=$(stamp) || exit {Status.MISSING}",
@@ -372,106 +366,6 @@ cd -P "$f" 2>/dev/null && [ -r . ] || exit {Status.UNREADABLE}""",
     )
 
 
-# Where `>` would write: links followed, as many as the kernel does (40).
-_RESOLVE = f"""\
-n=0
-while [ -L "$f" ]; do
-n=$((n+1)); [ $n -le 40 ] || exit {Status.LINK_LOOP}
-command -v readlink >/dev/null 2>&1 || {{ echo readlink >&2; exit {Status.NO_TOOL}; }}
-l=$(readlink "$f" && echo x) || exit {Status.FAILED}
-l=${{l%??}}
-case $l in /*) f=$l ;; *) f=${{f%/*}}/$l ;; esac
-done
-case $f in */|*/.|*/..) exit {Status.DIRECTORY} ;; esac
-[ -d "$f" ] && exit {Status.DIRECTORY}
-d=${{f%/*}}/"""
-
-# `$p` is the partial file beside the target, `$q` the one that is used where nothing can be made beside it.
-_PARTIAL = """\
-p=${{d}}.sandbox-native-{token}.partial
-q=${{TMPDIR:-/tmp}}/.sandbox-native-{token}.partial
-fail() {{ rm -f "$p" "$q"; exit "$1"; }}"""
-
-_START = f"""\
-if [ -e "$f" ]; then
-if [ ! -f "$f" ] && [ ! -c "$f" ]; then exit {Status.NOT_REGULAR}; fi
-[ -w "$f" ] || exit {Status.UNWRITABLE}
-fi
-mkdir -p "$d" || exit {Status.FAILED}
-if [ -c "$f" ] || ! (umask 077; : >"$p") 2>/dev/null; then
-p=$q; (umask 077; : >"$p") || exit {Status.FAILED}; fi"""
-
-_CONTINUE = f"""\
-[ -f "$p" ] || p=$q
-[ -f "$p" ] || exit {Status.LOST}"""
-
-_APPEND = f"""\
-printf %s {{payload}} | base64 -d >>"$p" || fail {Status.FAILED}"""
-
-_NEEDS_BASE64 = f"command -v base64 >/dev/null 2>&1 || exit {Status.NO_BASE64}"
-
-_APPEND_ESCAPED = f"""\
-printf {{payload}} >>"$p" || fail {Status.FAILED}"""
-
-# Renamed into place where that keeps what `>` keeps: mode, owner, other names of the file. (Without `who`,
-# chmod heeds the umask as the making of a file does.) Else written in place, with the old content at hand in
-# case it fails.
-_PUBLISH = f"""\
-n=$(wc -c <"$p") || fail {Status.FAILED}
-[ "$n" -eq {{total}} ] || fail {Status.LOST}
-i=y
-if [ "$p" = "$q" ]; then :
-elif [ ! -e "$f" ]; then chmod =rw "$p" && i=n
-elif a=$(stat -Lc '%a %u %g %h' "$f" 2>/dev/null); then
-set -- $a
-chown "$2:$3" "$p" 2>/dev/null; chmod "$1" "$p" 2>/dev/null
-[ "$a" = "$(stat -Lc '%a %u %g %h' "$p")" ] && i=n
-fi
-if [ -d "$f" ]; then fail {Status.DIRECTORY}; fi
-if [ $i = n ] && mv -f "$p" "$f" 2>/dev/null; then exit 0; fi
-o=y
-if [ -f "$f" ]; then (umask 077; cat "$f" >"$p.old") 2>/dev/null || rm -f "$p.old"
-elif [ ! -e "$f" ]; then o=n; fi
-if cat "$p" >"$f"; then rm -f "$p" "$p.old"; exit 0; fi
-if [ $o = n ]; then rm -f "$f"; elif [ -f "$p.old" ]; then cat "$p.old" >"$f"; fi
-rm -f "$p.old"; fail {Status.FAILED}"""
-
-
-def write_script(path: str, token: str, part: bytes, *, first: bool, escaped: bool, total: int | None) -> str:
-    """Append ``part`` to a partial file beside the target, and publish it when ``total`` is given.
-
-    :param token: names the partial file; the same in all commands of one write.
-    :param first: whether this command makes the partial file, and its directories.
-    :param escaped: send ``part`` as octal escapes for a guest without base64.
-    :param total: bytes the whole content has; None while more is to come.
-    """
-    if escaped:
-        append = _APPEND_ESCAPED.format(payload=shlex.quote(_octal(part)))
-    else:
-        append = _APPEND.format(payload=shlex.quote(encode(part)))
-    return script(
-        path,
-        *([] if escaped else [_NEEDS_BASE64]),
-        _RESOLVE,
-        _PARTIAL.format(token=token),
-        _START if first else _CONTINUE,
-        append,
-        *([] if total is None else [_PUBLISH.format(total=total)]),
-    )
-
-
-def store_script(path: str, token: str, total: int) -> str:
-    """Replace or create a file by the ``total`` bytes that come on standard input."""
-    return script(
-        path,
-        _RESOLVE,
-        _PARTIAL.format(token=token),
-        _START,
-        f'cat >"$p" || fail {Status.FAILED}',
-        _PUBLISH.format(total=total),
-    )
-
-
 def stop_script(variable: str) -> str:
     """Kill every process with ``variable`` (``NAME=value``) in its environment, until there is none.
 
@@ -490,16 +384,6 @@ n=$((n+1)); sleep 0.1 2>/dev/null || sleep 1
 done
 exit 1
 """
-
-
-def discard_script(path: str, token: str) -> str:
-    """Remove what :func:`write_script` has left of a write that will not be finished."""
-    return script(path, _RESOLVE, _PARTIAL.format(token=token), "fail 0")
-
-
-def _octal(part: bytes) -> str:
-    """A format for printf that prints ``part``; every byte escaped, so that no shell reads one otherwise."""
-    return "".join(f"\\{byte:03o}" for byte in part)
 
 
 # ---- answers -----------------------------------------------------------------------------------------
