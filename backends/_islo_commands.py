@@ -45,6 +45,8 @@ _LONGEST_REQUEST = 30.0
 # Seconds for a start with all its tries, however long the command may take.
 _LONGEST_START = 120.0
 _START_DELAY = 1.0
+# The service is not known to take a number of more bits.
+_LONGEST_HINT = 2**31 - 1
 # Seconds for the output of a command whose time is up.
 _COLLECT_TIMEOUT = 5.0
 # Seconds between polls: a quick command is reported quickly, a slow one asked for seldom.
@@ -151,7 +153,7 @@ def is_scratch(name: str) -> bool:
 
 
 def _start(api: Api, sandbox: str, words: list[str], mark: str, *, timeout: float, budget: int) -> Started:
-    body = {"command": words, "timeout_secs": max(1, math.ceil(timeout))}
+    body = {"command": words, "timeout_secs": max(1, math.ceil(min(timeout, _LONGEST_HINT)))}
     path = sandbox_path(sandbox, "exec")
     deadline = time.monotonic() + max(_LEAST_REQUEST, min(timeout, _LONGEST_START))
     answer = again(

@@ -100,7 +100,8 @@ class Service:
                 raise unusable(_CREATE)
             made = name
             self._check_usable(info, name)
-        except SandboxTerminalError as e:
+        except BaseException as e:
+            # An exception of a signal handler counts: nobody else knows the name.
             self._clean_up(made, "A sandbox that is of no use", e)
             raise
         return made
@@ -132,7 +133,8 @@ class Service:
             raise SandboxTerminalError(f"Islo sandbox {name!r} cannot serve requests (status={status!r}).")
 
     def destroy(self, sandbox: str) -> None:
-        self._delete(sandbox, _TIMEOUT)
+        with calls.uncancellable():
+            self._delete(sandbox, _TIMEOUT)
 
     def _delete(self, sandbox: str, timeout: float) -> None:
         api = self.api

@@ -8,6 +8,7 @@ wait, some time before its end, and when the compute plane has refused it.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -109,7 +110,8 @@ class Session:
                 if time.monotonic() >= deadline:
                     raise TimeoutError
             if flight.error is not None:
-                raise flight.error
+                # One of its own for each thread: what is raised is changed by whom it passes.
+                raise copy.copy(flight.error)
 
     def _lead(self, flight: _Flight, exchange: Callable[[], tuple[str, float]]) -> str:
         token, until = "", 0.0

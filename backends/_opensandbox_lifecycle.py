@@ -168,13 +168,14 @@ def _check_policy(service: Service, sandbox: Sandbox, wanted: Mapping[str, Any] 
 # ---- find ----------------------------------------------------------------------------------------------
 
 
-def info(service: Service, sandbox: str, operation: str) -> dict[str, Any]:
+def info(service: Service, sandbox: str, operation: str, *, timeout: float | None = None) -> dict[str, Any]:
     """What the server knows of a sandbox.
 
+    :param timeout: as of :meth:`Service.ask`.
     :raises EndedError: it has ended.
     :raises SandboxTerminalError: there is none, or the server does not say.
     """
-    found = service.json(operation, service.lifecycle(operation, "GET", path_of(sandbox)))
+    found = service.json(operation, service.lifecycle(operation, "GET", path_of(sandbox), timeout=timeout))
     if not isinstance(found, dict):
         raise SandboxTerminalError(f"OpenSandbox could not {operation}: the answer is not a sandbox.")
     state = state_of(found)
@@ -212,10 +213,12 @@ def endpoint(
     return address.rstrip("/"), headers
 
 
-def _ask_endpoint(service: Service, sandbox: str, port: int, operation: str, *, attempts: int) -> Answer:
+def _ask_endpoint(
+    service: Service, sandbox: str, port: int, operation: str, *, attempts: int, timeout: float | None = None
+) -> Answer:
     proxied = "true" if service.settings.use_server_proxy else "false"
     path = f"{path_of(sandbox)}/endpoints/{port}?use_server_proxy={proxied}"
-    answer: Answer = service.lifecycle(operation, "GET", path, attempts=attempts)
+    answer: Answer = service.lifecycle(operation, "GET", path, attempts=attempts, timeout=timeout)
     return answer
 
 
@@ -236,13 +239,30 @@ def wait_until_ready(service: Service, sandbox: str, *, ready_timeout: float, op
     pause = _FIRST_PAUSE
     where: tuple[str, dict[str, str]] | None = None
     trouble = "nothing answered"
+
+    def at_most(seconds: float) -> float:
+        return max(0.1, min(seconds, deadline - time.monotonic()))
+
     while True:
         if where is None:
-            answer = _ask_endpoint(service, sandbox, EXECD_PORT, operation, attempts=1)
-            if answer.ok or answer.status not in _NOT_YET:
-                where = endpoint(service, sandbox, EXECD_PORT, operation, answer=answer)
+            try:
+                answer = _ask_endpoint(
+                    service,
+                    sandbox,
+                    EXECD_PORT,
+                    operation,
+                    attempts=1,
+                    timeout=at_most(service.settings.request_timeout),
+                )
+            except SandboxTerminalError as e:
+                if not getattr(e.__cause__, "timed_out", False):
+                    raise
+                trouble = str(e.__cause__)
             else:
-                trouble = f"HTTP {answer.status}"
+                if answer.ok or answer.status not in _NOT_YET:
+                    where = endpoint(service, sandbox, EXECD_PORT, operation, answer=answer)
+                else:
+                    trouble = f"HTTP {answer.status}"
         if where is not None:
             try:
                 pong = service.ask(
@@ -250,7 +270,7 @@ def wait_until_ready(service: Service, sandbox: str, *, ready_timeout: float, op
                     "GET",
                     f"{where[0]}/ping",
                     headers=where[1],
-                    timeout=max(0.1, min(_PING_TIMEOUT, deadline - time.monotonic())),
+                    timeout=at_most(_PING_TIMEOUT),
                     attempts=1,
                     max_body=4096,
                     may_cut=True,
@@ -265,7 +285,7 @@ def wait_until_ready(service: Service, sandbox: str, *, ready_timeout: float, op
                     raise
                 trouble = str(e.__cause__)
         if time.monotonic() - looked >= _LOOK_EVERY:
-            info(service, sandbox, operation)
+            info(service, sandbox, operation, timeout=at_most(service.settings.request_timeout))
             looked = time.monotonic()
         if time.monotonic() + pause >= deadline:
             raise SandboxTerminalError(

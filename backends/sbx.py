@@ -216,11 +216,15 @@ class SbxSandboxBackend(SandboxBackend):
             raise SandboxTerminalError(f"{problem} ({outcome.value}): {said}")
 
     def destroy(self, sandbox: str) -> None:
-        """Remove a microVM. One that is gone is no error.
+        """Remove a microVM, in a call that was cancelled, too. One that is gone is no error.
 
         :raises SandboxTerminalError: it could not be confirmed that it is gone.
         """
         _check_handle(sandbox)
+        with calls.uncancellable():
+            self._remove(sandbox)
+
+    def _remove(self, sandbox: str) -> None:
         try:
             try:
                 outcome = self._sbx.run(["rm", "-f", sandbox], timeout=_HELPER_TIMEOUT)

@@ -153,7 +153,7 @@ def test_a_start_that_stays_unauthorised(box: Sandbox) -> None:
 
 
 @pytest.mark.parity("A Run#25")
-@pytest.mark.parametrize(("timeout", "seconds"), [(0.2, 1), (1, 1), (1.01, 2), (30, 30)])
+@pytest.mark.parametrize(("timeout", "seconds"), [(0.2, 1), (1, 1), (1.01, 2), (30, 30), (1e300, 2**31 - 1)])
 def test_the_hint_is_in_whole_seconds(box: Sandbox, timeout: float, seconds: int) -> None:
     box.run("true", timeout=timeout)
     assert started(box)["timeout_secs"] == seconds

@@ -19,6 +19,7 @@ import pytest
 from conftest import run_python
 from sandbox_native import calls
 from sandbox_native.backends import _islo_token
+from sandbox_native.backends._islo_calls import CallError
 from sandbox_native.backends.islo import IsloSandboxBackend
 from sandbox_native.contract import SandboxTerminalError
 from servers.islo.fixtures import Sandbox
@@ -91,6 +92,30 @@ def test_a_refused_key_is_one_exchange_for_all_that_wait(islo: IsloServer) -> No
     results = together(*(backend.create for _ in range(8)))
     assert all(isinstance(e, SandboxTerminalError) and "rejected ISLO_API_KEY" in str(e) for e in results)
     assert islo.count("token") < 8
+
+
+def test_those_who_wait_for_an_exchange_that_fails_have_an_error_each() -> None:
+    session = _islo_token.Session()
+    begun, go = threading.Event(), threading.Event()
+
+    def fail() -> tuple[str, float]:
+        begun.set()
+        assert go.wait(100)
+        raise CallError(503, "later", retry_after=7.0, transient=True)
+
+    def ask() -> str:
+        return session.token(fail, deadline=time.monotonic() + 100)
+
+    def follow() -> str:
+        assert begun.wait(100)
+        threading.Timer(0.3, go.set).start()
+        return ask()
+
+    errors = together(ask, follow, follow, follow)
+    assert [(type(e), e.status, e.detail, e.retry_after, e.transient) for e in errors] == [
+        (CallError, 503, "later", 7.0, True)
+    ] * 4
+    assert len({id(e) for e in errors}) == 4
 
 
 @pytest.mark.parametrize(
@@ -222,6 +247,21 @@ def test_a_cancelled_create_leaves_no_sandbox(islo: IsloServer, made: bool) -> N
     backend = IsloSandboxBackend()
     done = Cancelled(backend.create, lambda: islo.count("create") and bool(islo.sandboxes()) == made)
     assert isinstance(done.error, calls.CallCancelled)
+    assert not islo.sandboxes()
+
+
+def test_a_signal_while_a_create_is_looked_at_leaves_no_sandbox(
+    islo: IsloServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = IsloSandboxBackend()
+
+    def interrupted(*_: object) -> None:
+        assert islo.sandboxes()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backend._service(), "_check_usable", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend.create()
     assert not islo.sandboxes()
 
 

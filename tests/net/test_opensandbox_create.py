@@ -13,6 +13,7 @@ from opensandbox_box import OpenBox, body_of
 from sandbox_native import calls
 from sandbox_native.backends import _opensandbox_lifecycle as lifecycle
 from sandbox_native.backends import _opensandbox_policy as policy
+from sandbox_native.backends import _opensandbox_service
 from sandbox_native.backends.opensandbox import OpenSandboxBackend
 from sandbox_native.contract import SandboxSpec, SandboxTerminalError
 from servers.opensandbox.handle import OpenSandboxServer
@@ -434,3 +435,47 @@ def test_a_destroy_is_not_cancelled(opened: OpenBox) -> None:
     except calls.CallCancelled:
         return  # before it began
     assert opened.server.sandboxes() == []
+
+
+# ---- asking again ----------------------------------------------------------------------------------------
+
+
+def test_a_retry_after_within_the_time_is_heeded(opened: OpenBox) -> None:
+    opened.server.faults.add("get", "status", status=503, headers={"Retry-After": "2"})
+    assert opened.backend.read_tags(opened.id) == {}
+    first, second = (request["at"] for request in opened.sent("get"))
+    assert second - first >= 1.9
+
+
+@pytest.mark.parametrize("operation", ["get", "delete", "info"])
+def test_no_retry_after_holds_a_call_beyond_its_time(opened: OpenBox, operation: str) -> None:
+    opened.out("true")
+    opened.server.faults.add(operation, "status", status=429, headers={"Retry-After": "600"}, times=None)
+    call = {
+        "get": lambda: opened.backend.read_tags(opened.id),
+        "delete": lambda: opened.backend.destroy(opened.id),
+        "info": lambda: opened.backend.read_file(opened.id, "/f", max_bytes=1),
+    }[operation]
+    with pytest.raises(SandboxTerminalError, match="HTTP 429"):
+        call()
+    assert len(opened.sent(operation)) == 1
+
+
+@pytest.mark.parametrize("operation", ["endpoint", "ping"])
+def test_a_wait_until_ready_ends_in_its_time_whatever_hangs(
+    server: OpenSandboxServer, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    real = _opensandbox_service.Service.ask
+
+    def ask(self: Any, operation: str, method: str, url: str, *, timeout: Any = None, **options: Any) -> Any:
+        if "/endpoints/" in url or url.endswith("/ping"):
+            asked.append(timeout)
+        return real(self, operation, method, url, timeout=timeout, **options)
+
+    monkeypatch.setattr(_opensandbox_service.Service, "ask", ask)
+    server.faults.add(operation, "hang", seconds=600, times=None)
+    with pytest.raises(SandboxTerminalError, match="did not serve within 2 s"):
+        OpenSandboxBackend(None, ready_timeout=2.0).create()
+    assert server.sandboxes() == []
+    assert asked and all(timeout is not None and timeout <= 2.0 for timeout in asked)

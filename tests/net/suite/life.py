@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox_native.contract import SandboxSpec
+from sandbox_native import calls
+from sandbox_native.contract import SandboxExecResult, SandboxSpec
 from suite.table import Row, Subject
 
 
@@ -28,6 +29,18 @@ def _after_the_end(s: Subject) -> Any:
             own.kind(lambda: own.list("/tmp")),
             own.kind(lambda: own.export("/tmp/x")),
         ]
+
+
+def _destroy_in_a_cancelled_call(s: Subject) -> Any:
+    def cancelled() -> None:
+        call.cancel()
+        own.close()
+
+    with s.fresh() as own:
+        call = calls.prepare(cancelled)
+        call.start()
+        failed = own.kind(call.wait)
+        return failed, isinstance(own.kind(lambda: own.run("true")), SandboxExecResult)
 
 
 def _apart(s: Subject) -> Any:
@@ -54,6 +67,7 @@ ROWS = tuple(
     for name, observe, right in (
         ("destroyed twice", _destroy_twice, (None, None)),
         ("destroyed unknown", _destroy_unknown, None),
+        ("destroyed in a call that was cancelled", _destroy_in_a_cancelled_call, (None, False)),
         ("used after its end", _after_the_end, ["terminal"] * 5),
         ("two are apart", _apart, ("recoverable", b"x")),
         ("environment of the spec", _env, "a 'b' $c\né"),

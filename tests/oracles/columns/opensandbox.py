@@ -212,7 +212,13 @@ COLUMNS = [
         "opensandbox-sdk-direct",
         lambda: _sdk(False),
         {name: wrong for name, wrong in _SDK_WRONG.items() if name != "used after its end"},
-        {**_SDK_LACKS, "used after its end": "connections that are refused are tried again for long"},
+        {
+            **_SDK_LACKS,
+            **dict.fromkeys(
+                ("used after its end", "destroyed in a call that was cancelled"),
+                "connections that are refused are tried again for long",
+            ),
+        },
     ),
     Column("opensandbox-provider", _provider, _PROVIDER_WRONG, {"many lines": "fault 12: takes a minute"}),
 ]
