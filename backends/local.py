@@ -337,7 +337,7 @@ class LocalSandboxBackend(SandboxBackend):
         except OverflowError as e:
             raise SandboxError(f"The command is too long: {len(command)} characters.") from e
         except TimeoutError:
-            # Not even handed over in time, so nothing was started; or ended with a reader that does not read.
+            # Not even handed over in time, so nothing was started.
             return SandboxExecResult(-1, "", "", timed_out=True)
         except BrokenPipeError:
             raise

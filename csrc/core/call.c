@@ -14,6 +14,8 @@
 /* A large pipe lets a talkative command run on while the host is busy. The kernel may refuse it to
  * an ordinary user who has many; then it keeps its size. */
 #define PIPE_BYTES (1 << 20)
+/* How long those who are shown the output are waited for once the command is being ended. */
+#define LAST_WORDS_MS 500
 
 static void close_fd(int *fd)
 {
@@ -148,11 +150,13 @@ static enum sn_status stop(struct sn_drain *drain, struct sn_last_resort last,
     drain->tick.every_ms = 0;
     drain->sink = NULL;
     drain->deadline = sn_clock_now() + (int64_t)SN_KILL_WAIT_MS * 1000000;
+    drain->readers_until = sn_clock_now() + (int64_t)LAST_WORDS_MS * 1000000;
     status = sn_fdpass_send(drain->call, &order, sizeof order, NULL, 0, 0);
     if (status == SN_OK) {
         status = sn_drain_reply(drain, &reply);
     }
-    if (status == SN_OK && reply.kind == SN_REPLY_EXITED && out->ending == SN_ENDED_TIMEOUT) {
+    if (status == SN_OK && reply.kind == SN_REPLY_EXITED && out->ending == SN_ENDED_TIMEOUT &&
+        !drain->withheld) {
         /* It ended while the order was on its way. */
         out->ending = SN_ENDED_EXIT;
         out->value = reply.value;
@@ -213,6 +217,14 @@ enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain, struct 
         status = SN_OK;
     }
     if (status == SN_OK) {
+        status = sn_drain_rest(drain);
+    }
+    if (out->ending == SN_ENDED_EXIT && (status == SN_TIMED_OUT || status == SN_CANCELLED)) {
+        /* It ended in time, but a reader did not take the end of its output. */
+        out->ending = status == SN_TIMED_OUT ? SN_ENDED_TIMEOUT : SN_ENDED_CANCEL;
+        drain->readers_until = sn_clock_now();
+        drain->tick.every_ms = 0;
+        drain->sink = NULL;
         status = sn_drain_rest(drain);
     }
     if (status == SN_OK && out->ending == SN_ENDED_EXIT) {

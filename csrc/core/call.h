@@ -46,8 +46,8 @@ SN_WARN_UNUSED enum sn_status sn_call_request(const struct sn_call *call,
 
 enum sn_ending {
     SN_ENDED_EXIT,    /* the command ended by itself; value is its exit status */
-    SN_ENDED_TIMEOUT, /* killed at the deadline */
-    SN_ENDED_CANCEL,  /* killed because of the cancel descriptor or the tick */
+    SN_ENDED_TIMEOUT, /* killed at the deadline, or its readers had not taken all of it by then */
+    SN_ENDED_CANCEL,  /* the same because of the cancel descriptor or the tick */
     SN_ENDED_FAILED,  /* it was never started; value is an errno, stage an enum sn_guest_stage */
     SN_ENDED_LOST,    /* the handler vanished without a word */
 };

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -84,10 +85,13 @@ static int ticks(struct sn_drain *self)
 /* Waits until `fd` can be written to. */
 static enum sn_status wait_writable(struct sn_drain *self, int fd)
 {
+    bool is_hurried = self->readers_until > 0 && self->readers_until < self->deadline;
+    int64_t until = is_hurried ? self->readers_until : self->deadline;
+
     for (;;) {
         struct pollfd watch[2] = {{.fd = fd, .events = POLLOUT},
                                   {.fd = self->cancel, .events = POLLIN}};
-        int ready = poll(watch, 2, wait_ms(self));
+        int ready = poll(watch, 2, is_hurried ? sn_clock_left_ms(until) : wait_ms(self));
 
         if (ready < 0 && errno != EINTR) {
             return SN_SYSTEM;
@@ -98,7 +102,7 @@ static enum sn_status wait_writable(struct sn_drain *self, int fd)
         if (ready > 0 && watch[0].revents != 0) {
             return SN_OK;
         }
-        if (sn_clock_left_ms(self->deadline) == 0) {
+        if (sn_clock_left_ms(until) == 0) {
             return SN_TIMED_OUT;
         }
     }
@@ -127,11 +131,10 @@ static enum sn_status pass_on(struct sn_drain *self, int *to, size_t len)
         }
     }
     if (status != SN_OK) {
-        int saved = errno;
         *to = -1;
-        errno = saved;
+        self->withheld = 1;
     }
-    return status;
+    return self->readers_until > 0 ? SN_OK : status;
 }
 
 /* The clock of the sink starts anew. */

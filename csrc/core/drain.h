@@ -46,16 +46,19 @@ struct sn_drain {
     int cancel;       /* readable means cancelled; -1: none */
     int64_t deadline; /* sn_clock_now() at which to stop; SN_NO_DEADLINE: never */
     struct sn_tick tick;
-    int out_to, err_to;         /* what is read is written there, too, as it comes; -1: nowhere */
+    int out_to, err_to;    /* what is read is written there, too, as it comes; -1: nowhere */
+    int64_t readers_until; /* 0: its readers may take as long as the wait. Else they are only waited
+                              for until then, and one that fails is forgotten, not an error */
     struct sn_drain_sink *sink; /* NULL: standard output goes to its tail */
     char *buffer;               /* SN_DRAIN_BUFFER bytes */
     int ticked;                 /* the tick ended the wait */
+    int withheld;               /* a reader did not get all that it should have */
 };
 
 /* The two descriptors may be blocking ones and shared with other programs, a terminal say. A reader
  * that does not read holds the command up, not the deadline, the cancel descriptor or the tick;
- * after one of these it gets no more. One that left is SN_SYSTEM with EPIPE where SIGPIPE is
- * ignored, as it is in a Python program. */
+ * after one of these it gets no more than it takes in a moment. One that left is SN_SYSTEM with
+ * EPIPE where SIGPIPE is ignored, as it is in a Python program. */
 #define SN_DRAIN_BUFFER (256U * 1024U)
 #define SN_NO_DEADLINE INT64_MAX
 

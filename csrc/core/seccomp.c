@@ -122,7 +122,7 @@ static void refuse_call(struct program *p, uint32_t number, int error)
     end_with(p, REFUSE(error));
 }
 
-/* Opens a block for one call; close_block patches the jump over it and reloads the number. */
+/* Opens a block for one call, in which every way ends; close_block patches the jump over it. */
 static size_t open_block(struct program *p, uint32_t number)
 {
     add(p, BPF_JMP | BPF_JEQ | BPF_K, number, 0, 0);
@@ -208,6 +208,10 @@ static void guard_sockets(struct program *p)
     load_low(p, 2); /* routes only: what getifaddrs asks */
     add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
     end_with(p, REFUSE(EAFNOSUPPORT));
+    close_block(p, block);
+    /* A pair is made of two sockets of the family before it is refused, where it is at all. */
+    block = open_block(p, SYS_socketpair);
+    require(p, 0, FAMILY_UNIX, EAFNOSUPPORT);
     close_block(p, block);
 }
 

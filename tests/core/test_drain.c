@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -232,5 +233,42 @@ TEST(drain_ends_when_nothing_comes_for_the_sink)
     CHECK(write(scene.out, "output", 6) == 6 && say(&scene, SN_REPLY_EXITED, 0));
     CHECK(sn_drain_reply(&scene.drain, &reply) == SN_OK);
     CHECK(sn_drain_rest(&scene.drain) == SN_OK && taken.len == 6);
+    close_scene(&scene);
+}
+
+/* The answer to the order to kill is seen however little the reader of the output does. */
+TEST(drain_does_not_take_a_bad_reader_for_a_bad_runner)
+{
+    struct scene scene;
+    struct sn_guest_reply reply;
+    char filler[4096] = {0};
+    int stuck[2], left[2];
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    CHECK(open_scene(&scene, 10) && pipe2(stuck, O_NONBLOCK) == 0 && pipe(left) == 0);
+    while (write(stuck[1], filler, sizeof filler) > 0) {
+    }
+    close(left[0]);
+    scene.drain.out_to = stuck[1];
+    scene.drain.err_to = left[1];
+    scene.drain.deadline = sn_clock_now() + 100 * SN_NS_PER_S;
+    scene.drain.readers_until = sn_clock_now() + 20 * SN_NS_PER_MS;
+    CHECK(write(scene.out, "dying", 5) == 5 && write(scene.err, "words", 5) == 5);
+    /* The output is looked at first. */
+    struct sn_drain waiting = scene.drain;
+    waiting.call = -1;
+    waiting.deadline = sn_clock_now() + 500 * SN_NS_PER_MS;
+    CHECK(sn_drain_reply(&waiting, &reply) == SN_TIMED_OUT);
+    CHECK(waiting.out_to == -1 && waiting.err_to == -1);
+    CHECK(sn_tail_total_bytes(scene.drain.out_tail) == 5 &&
+          sn_tail_total_bytes(scene.drain.err_tail) == 5);
+    CHECK(write(scene.out, "dying", 5) == 5 && write(scene.err, "words", 5) == 5);
+    CHECK(say(&scene, SN_REPLY_KILLED, 0));
+    CHECK(sn_drain_reply(&scene.drain, &reply) == SN_OK && reply.kind == SN_REPLY_KILLED);
+    CHECK(sn_drain_rest(&scene.drain) == SN_OK);
+    CHECK(sn_tail_total_bytes(scene.drain.err_tail) == 10);
+    close(stuck[0]);
+    close(stuck[1]);
+    close(left[1]);
     close_scene(&scene);
 }

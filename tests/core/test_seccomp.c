@@ -159,6 +159,13 @@ TEST(seccomp_knows_which_sockets_a_namespace_holds)
     }
     CHECK(call(SYS_socket, 16, 3, 9) == REFUSED(EAFNOSUPPORT)); /* netlink, but not routes */
     CHECK(call(SYS_socket, 2, 1, 6) == SECCOMP_RET_ALLOW);
+    for (uint64_t family = 0; family < 64; family++) {
+        bool held = family == 1;
+        CHECK(call(SYS_socketpair, family, 1, 0) ==
+              (held ? SECCOMP_RET_ALLOW : REFUSED(EAFNOSUPPORT)));
+        CHECK(call(SYS_socketpair, family | 0x100000000, 1, 0) ==
+              (held ? SECCOMP_RET_ALLOW : REFUSED(EAFNOSUPPORT)));
+    }
 }
 
 TEST(seccomp_refuses_system_v_objects_where_asked_to)

@@ -149,6 +149,8 @@ def test_nothing_can_be_typed_into_a_terminal(box: Sandbox, request_number: int)
 )
 def test_sockets_that_a_network_namespace_does_not_hold_are_refused(box: Sandbox, family: str) -> None:
     assert probe(box, f"call({198 if ARM else 41}, socket.{family}, 1, 0)") == "EAFNOSUPPORT"
+    # A pair makes both sockets first, which is what matters, and asks then whether the family has pairs.
+    assert probe(box, f"call({199 if ARM else 53}, socket.{family}, 1, 0, bytes(8))") == "EAFNOSUPPORT"
 
 
 @pytest.mark.parametrize("protocol", [1, 2, 3, 4, 9, 10, 12, 15, 16])
@@ -163,6 +165,7 @@ def test_only_routes_can_be_asked_by_netlink(box: Sandbox, protocol: int) -> Non
         f"call({140 if ARM else 141}, 0, 0, 19)",  # setpriority of the own process
         "socket.socket(socket.AF_INET) and socket.socket(socket.AF_INET6) and 'done'",
         "socket.socket(socket.AF_UNIX) and 'done'",
+        "socket.socketpair() and 'done'",
         "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) and 'done'",
         "os.sched_setaffinity(0, os.sched_getaffinity(0)) or 'done'",
         "os.nice(1) and 'done'",

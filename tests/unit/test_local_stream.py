@@ -49,6 +49,19 @@ def test_a_reader_that_does_not_read_does_not_hold_up_the_timeout(
     assert running(backend, sandbox, "yes") == "0"
 
 
+def test_a_reader_of_both_streams_that_does_not_read_costs_no_other_command(
+    backend: LocalSandboxBackend, sandbox: str, pipe: tuple[int, int]
+) -> None:
+    """What the runner answers to the order to kill counts, not what becomes of the last output."""
+    earlier = "exec -a earlier sleep 1000 >/dev/null 2>&1 &"
+    assert backend.run_command(sandbox, earlier, timeout=30, max_output_bytes=1000).exit_code == 0
+    result = backend.stream_command(sandbox, "yes >&2 & yes", timeout=1, stdout=pipe[1], stderr=pipe[1])
+    assert result.timed_out
+    assert not result.sandbox_terminated
+    assert running(backend, sandbox, "yes") == "0"
+    assert running(backend, sandbox, "sleep") == "1"
+
+
 def test_a_reader_that_does_not_read_does_not_hold_up_a_cancel(
     backend: LocalSandboxBackend, sandbox: str, pipe: tuple[int, int]
 ) -> None:

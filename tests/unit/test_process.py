@@ -197,3 +197,16 @@ def test_bad_arguments_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="env"):
         run("true", env={"A": "\0"})
     assert run("true", "x" * 200_000).value == errno.E2BIG
+
+
+@pytest.mark.parametrize("print_it", ["head -c 300000 /dev/zero", "head -c 300000 /dev/zero >&2"])
+def test_a_reader_that_does_not_take_the_end_of_the_output_is_a_timeout(print_it: str) -> None:
+    """Also where the program itself ended in time, and nothing is said to have been left running."""
+    read, write = os.pipe()
+    try:
+        outcome = sh(print_it, timeout=2, stdout=write, stderr=write)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert (outcome.ending, outcome.killed) == ("timeout", True)
+    assert len(outcome.stdout) + len(outcome.stderr) == 300_000
