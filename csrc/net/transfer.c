@@ -442,6 +442,7 @@ static bool drive(struct sn_transfer *transfer)
         int running = 0, left;
         CURLMcode code = sn_lane_perform(lane, &running);
         int64_t now;
+        bool is_over;
 
         if (code != CURLM_OK) {
             sn_net_fail(transfer->outcome,
@@ -461,7 +462,8 @@ static bool drive(struct sn_transfer *transfer)
             continue;
         }
         now = sn_clock_now();
-        if (is_interrupted(transfer, now) || is_forked(transfer)) {
+        is_over = is_interrupted(transfer, now);
+        if (is_forked(transfer) || is_over) {
             return true;
         }
         wait_for_more(transfer, now);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/alloc.h"
 #include "core/clock.h"
 #include "net/download.h"
 #include "py/errors.h"
@@ -121,6 +122,16 @@ struct ring_buffers {
     PyObject *bytes[RING_BUFFERS];
 };
 
+/* All that the producing thread works with. Not on the stack: where Python ends a daemon thread
+ * that wants the GIL back while the interpreter exits, the stack goes and the producing thread does
+ * not.
+ */
+struct ring_call {
+    struct download_call download;
+    struct ring_buffers buffers;
+    struct sn_producer producer;
+};
+
 static int lend(struct ring_buffers *buffers, unsigned at)
 {
     enum sn_status status;
@@ -188,6 +199,17 @@ static int write_bytes(PyObject *write, PyObject *bytes)
     return 0;
 }
 
+/* Whether Python code that ran here has forked and this is the child, where nobody fills the ring.
+ * An exception is set then. */
+static bool is_forked(pid_t pid)
+{
+    if (getpid() == pid) {
+        return false;
+    }
+    PyErr_SetString(PyExc_RuntimeError, "forked in the middle of a download");
+    return true;
+}
+
 /* Moves what the producer fills to `write` until it has finished. -1 with an exception set. */
 static int consume(struct download_call *self, struct ring_buffers *buffers)
 {
@@ -206,7 +228,7 @@ static int consume(struct download_call *self, struct ring_buffers *buffers)
         if (status == SN_CLOSED) {
             return 0;
         }
-        if (PyErr_CheckSignals() < 0) {
+        if (PyErr_CheckSignals() < 0 || is_forked(pid)) {
             return -1;
         }
         if (status != SN_OK) {
@@ -218,11 +240,7 @@ static int consume(struct download_call *self, struct ring_buffers *buffers)
         }
         failed = write_bytes(self->dest, bytes);
         Py_DECREF(bytes);
-        if (failed == 0 && getpid() != pid) {
-            PyErr_SetString(PyExc_RuntimeError, "forked in the middle of a download");
-            failed = -1;
-        }
-        if (failed < 0 || lend(buffers, at) < 0) {
+        if (failed < 0 || is_forked(pid) || lend(buffers, at) < 0) {
             return -1;
         }
     }
@@ -230,81 +248,83 @@ static int consume(struct download_call *self, struct ring_buffers *buffers)
 
 /* Runs the producer with this thread as its consumer. The ring and the producer are left alone in a
  * child that was forked by `write`: its producing thread does not exist. */
-static PyObject *run(struct sn_http_client *client, struct download_call *self,
-                     struct ring_buffers *buffers, struct sn_lane *lane)
+static PyObject *run(struct sn_http_client *client, struct ring_call *self, struct sn_lane *lane)
 {
-    struct sn_producer producer = {
-        .lane = lane,
-        .request = &self->call.request,
-        .download = &self->download,
-    };
+    struct sn_http_call *call = &self->download.call;
+    struct sn_producer *producer = &self->producer;
     pid_t pid = getpid();
     PyObject *result = NULL;
     int failed;
 
-    self->call.request.tick = NULL; /* signals are looked for here */
-    if (sn_producer_start(&producer) != SN_OK) {
+    producer->lane = lane;
+    producer->request = &call->request;
+    producer->download = &self->download.download;
+    call->request.tick = NULL; /* signals are looked for here */
+    if (sn_producer_start(producer) != SN_OK) {
         (void)sn_raise(SN_SYSTEM, "start a download thread");
         sn_http_give_back(client, lane);
         return NULL;
     }
-    failed = consume(self, buffers);
+    failed = consume(&self->download, &self->buffers);
     if (getpid() != pid) {
         client->calls--;
         return NULL;
     }
-    sn_http_call_leave(&self->call);
+    sn_http_call_leave(call);
     if (failed < 0) {
-        sn_producer_stop(&producer);
+        sn_producer_stop(producer);
     }
-    sn_producer_join(&producer);
-    sn_http_call_enter(&self->call);
+    sn_producer_join(producer);
+    sn_http_call_enter(call);
     sn_http_give_back(client, lane);
     if (failed == 0) {
-        result = result_of(self, &producer.outcome, &producer.answer);
+        result = result_of(&self->download, &producer->outcome, &producer->answer);
     }
-    sn_answer_clear(&producer.answer);
+    sn_answer_clear(&producer->answer);
     return result;
 }
 
 PyObject *sn_http_download_to_write(PyObject *object, PyObject *args)
 {
     struct sn_http_client *client = (struct sn_http_client *)object;
-    struct ring_buffers buffers = {0};
-    struct download_call self;
+    struct ring_call *self = sn_calloc(1, sizeof *self);
     struct sn_lane *lane;
     PyObject *result = NULL;
     pid_t pid = getpid();
     enum sn_status status;
 
-    if (parse(args, &self) < 0) {
+    if (self == NULL) {
+        return PyErr_NoMemory();
+    }
+    if (parse(args, &self->download) < 0) {
         goto done;
     }
-    status = sn_ring_new(&buffers.ring);
+    status = sn_ring_new(&self->buffers.ring);
     if (status != SN_OK) {
         (void)sn_raise(status, "make a ring of buffers");
         goto done;
     }
-    self.download.ring = buffers.ring;
-    if (check(&self.download) < 0) {
+    self->download.download.ring = self->buffers.ring;
+    if (check(&self->download.download) < 0) {
         goto done;
     }
     for (unsigned i = 0; i < RING_BUFFERS; i++) {
-        if (lend(&buffers, i) < 0) {
+        if (lend(&self->buffers, i) < 0) {
             goto done;
         }
     }
     lane = sn_http_take_lane(client);
     if (lane != NULL) {
-        result = run(client, &self, &buffers, lane);
+        result = run(client, self, lane);
     }
 done:
     if (getpid() == pid) {
-        sn_ring_free(buffers.ring);
+        sn_ring_free(self->buffers.ring);
     }
     for (unsigned i = 0; i < RING_BUFFERS; i++) {
-        Py_XDECREF(buffers.bytes[i]);
+        Py_XDECREF(self->buffers.bytes[i]);
     }
-    sn_http_call_clear(&self.call);
+    sn_http_call_clear(&self->download.call);
+    sn_free(self);
     return result;
 }

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -36,12 +37,25 @@ def two_events(peer):
     threading.Event().wait(0.2)
     peer.send(chunked(b"data: 2\\n\\n"))
 
+def late(peer):
+    while True:
+        peer.read_request()
+        threading.Event().wait(1.5)
+        peer.answer(b"late")
+
+def slow_download(peer):
+    peer.read_request()
+    peer.send(b"HTTP/1.1 200 OK\\r\\nContent-Length: {DOWNLOAD_BYTES}\\r\\n\\r\\n")
+    threading.Event().wait(1.5)
+    peer.send(bytes({DOWNLOAD_BYTES}))
+
 script, *files = sys.argv[1:]
 context = None
 if files:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
-scripts = {{"ok": answers(), "events": two_events, "download": answers(body=bytes({DOWNLOAD_BYTES}))}}
+scripts = {{"ok": answers(), "events": two_events, "download": answers(body=bytes({DOWNLOAD_BYTES})),
+            "late": late, "slow_download": slow_download}}
 server = Server(scripts[script], context)
 print(server.port, flush=True)
 for _ in sys.stdin:
@@ -290,4 +304,70 @@ def test_a_fork_in_the_middle_of_a_download(start: Start) -> None:
         return len(got)
 
     assert fork_inside(act) == (DOWNLOAD_BYTES, b"RuntimeError")
+    client.close()
+
+
+class Left(BaseException):
+    """What a child raises in the middle of its parent's call to get out of it."""
+
+
+def fork_by_signal(act: Callable[[], object], *, child_leaves: bool) -> tuple[object, bytes]:
+    """Run ``act`` while a signal handler forks once; what came out of it in the parent and in the child.
+
+    The child opens files, which get the numbers of its parent's connections, and still has them at the end.
+    """
+
+    def inside(fork: Callable[[], None]) -> object:
+        parent = os.getpid()
+        opened: list[int] = []
+
+        def handler(*_: object) -> None:
+            fork()
+            if os.getpid() != parent:
+                opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(16))
+                if child_leaves:
+                    raise Left
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            return act()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            for number in opened:
+                os.close(number)
+
+    return fork_inside(inside)
+
+
+@pytest.mark.parametrize("child_leaves", [True, False])
+def test_a_fork_by_a_signal_handler_in_the_middle_of_a_request(
+    start: Start, authority: Authority, monkeypatch: pytest.MonkeyPatch, child_leaves: bool
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    server = start("late", *authority.files())
+    client = Client()
+
+    def act() -> object:
+        return client.request("GET", server.url(), deadline=soon()).body
+
+    said = b"Left" if child_leaves else b"forked"
+    assert fork_by_signal(act, child_leaves=child_leaves) == (b"late", said)
+    assert act() == b"late"
+    assert server.connections() == [0, 0]  # the child said no goodbye on it
+    client.close()
+
+
+@pytest.mark.parametrize("child_leaves", [True, False])
+def test_a_fork_by_a_signal_handler_in_the_middle_of_a_download(start: Start, child_leaves: bool) -> None:
+    server = start("slow_download")
+    client = Client()
+
+    def act() -> object:
+        got = bytearray()
+        client.download(server.url(), got.extend, deadline=soon())
+        return len(got)
+
+    said = b"Left" if child_leaves else b"RuntimeError"
+    assert fork_by_signal(act, child_leaves=child_leaves) == (DOWNLOAD_BYTES, said)
     client.close()

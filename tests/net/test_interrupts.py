@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,6 +226,44 @@ print("end", flush=True)
         hanging_server.url(),
     )
     assert (done.stdout, done.stderr, done.returncode) == ("end\n", "", 0)
+
+
+@pytest.mark.parametrize("wait", ["write", "fd", "events"])
+def test_exit_with_a_daemon_thread_in_a_transfer_that_goes_on(serve: Serve, wait: str) -> None:
+    """Python ends a daemon thread where it wants the GIL back; what else works for the call may not mind."""
+
+    def script(peer: Peer) -> None:
+        if peer.read_request().target == "/stream":
+            peer.send(HEAD)
+            for _ in range(1_000):
+                peer.send(chunked(b"data: x\n\n", end=False))
+                time.sleep(0.01)
+        else:
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n")
+            for _ in range(1_000):
+                peer.send(b"x" * 20_000)
+                time.sleep(0.01)
+
+    done = run_python(
+        START
+        + f"""
+class Slow:
+    def __del__(self, sleep=time.sleep, write=os.write):
+        write(1, b"late\\n")
+        sleep(2)
+def work(depth=100):
+    if depth:  # what a thread leaves deep down its stack is dropped when it ends
+        return max([depth - 1], key=work)
+    {WAITS[wait]}
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.5)
+import types
+sys.modules["late"] = types.ModuleType("late")
+sys.modules["late"].slow = Slow()  # goes when nothing but daemon threads is left
+""",
+        serve(script).url(),
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("late\n", "", 0)
 
 
 # ---- the library ----
