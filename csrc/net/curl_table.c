@@ -35,6 +35,7 @@ static const char *fill(void *library)
     if (table.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         return "libcurl could not be initialised";
     }
+    sn_fork_gate_close_at_exit();
     return NULL;
 }
 

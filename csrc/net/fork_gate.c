@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <time.h>
 
-/* How long a fork waits at most, in seconds. */
+/* How long a fork or an exit waits at most, in seconds. */
 #define LONGEST_WAIT 5
 
 static pthread_rwlock_t gate;
@@ -22,13 +23,24 @@ static void make_gate(void)
     (void)pthread_rwlockattr_destroy(&attributes);
 }
 
-static void before_fork(void)
+/* Waits until nobody is inside, and keeps it so. False when that took too long. */
+static bool close_gate(void)
 {
     struct timespec until;
 
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += LONGEST_WAIT;
-    closed = pthread_rwlock_timedwrlock(&gate, &until) == 0;
+    return pthread_rwlock_timedwrlock(&gate, &until) == 0;
+}
+
+static void before_fork(void)
+{
+    closed = close_gate();
+}
+
+static void at_exit(void)
+{
+    (void)close_gate();
 }
 
 static void after_fork_in_parent(void)
@@ -57,6 +69,11 @@ void sn_fork_gate_install(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     (void)pthread_once(&once, install);
+}
+
+void sn_fork_gate_close_at_exit(void)
+{
+    (void)atexit(at_exit);
 }
 
 void sn_fork_gate_enter(void)
