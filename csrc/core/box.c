@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 struct sn_box {
     pid_t owner;
     int control;
+    ino_t inode; /* of the control socket: in a child the number may have become something else */
     unsigned command_uid;
     /* The end of the sandbox is waited for once, by whoever ends it first. */
     pthread_mutex_t ending;
@@ -191,6 +193,17 @@ static enum sn_status wait_ready(const struct sn_box_options *options, int contr
     }
 }
 
+static int socket_inode(int fd, ino_t *inode)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) < 0 || !S_ISSOCK(info.st_mode)) {
+        return -1;
+    }
+    *inode = info.st_ino;
+    return 0;
+}
+
 static void read_error(int fd, char error[SN_BOX_ERROR_MAX])
 {
     ssize_t got = read(fd, error, SN_BOX_ERROR_MAX - 1);
@@ -216,6 +229,7 @@ enum sn_status sn_box_create(const struct sn_box_options *options, struct sn_box
     if (box == NULL) {
         return SN_NO_MEMORY;
     }
+    box->owner = getpid();
     status = prepare(options, &start);
     if (status != SN_OK) {
         goto done;
@@ -227,6 +241,15 @@ enum sn_status sn_box_create(const struct sn_box_options *options, struct sn_box
     /* Ours must go, or the end of the conversation would never be seen. */
     close_fd(&start.control[1]);
     status = wait_ready(options, start.control[0], child.pidfd);
+    if (getpid() != box->owner) {
+        /* A child that the tick forked: the sandbox is its parent's. */
+        close_fd(&child.pidfd);
+        status = SN_CANCELLED;
+        goto done;
+    }
+    if (status == SN_OK) {
+        status = socket_inode(start.control[0], &box->inode) == 0 ? SN_OK : SN_SYSTEM;
+    }
     if (status != SN_OK) {
         saved = errno;
         (void)shutdown(start.control[0], SHUT_RDWR);
@@ -235,7 +258,6 @@ enum sn_status sn_box_create(const struct sn_box_options *options, struct sn_box
         errno = saved;
         goto done;
     }
-    box->owner = getpid();
     box->control = start.control[0];
     box->command_uid = options->command_uid;
     box->monitor = child;
@@ -391,6 +413,8 @@ int sn_box_end(struct sn_box *box)
 
 void sn_box_free(struct sn_box *box)
 {
+    ino_t inode;
+
     if (box == NULL) {
         return;
     }
@@ -398,10 +422,12 @@ void sn_box_free(struct sn_box *box)
         (void)shutdown(box->control, SHUT_RDWR);
         sn_child_abandon(&box->monitor);
         (void)pthread_mutex_destroy(&box->ending);
-    } else {
-        /* The parent's sandbox lives on. */
+        close_fd(&box->control);
+    } else if (socket_inode(box->control, &inode) == 0 && inode == box->inode) {
+        /* The parent's sandbox lives on. A child that closed everything may have given the numbers
+         * to files of its own. */
         close_fd(&box->monitor.pidfd);
+        close_fd(&box->control);
     }
-    close_fd(&box->control);
     sn_free(box);
 }

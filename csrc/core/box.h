@@ -38,7 +38,8 @@ struct sn_box_options {
 
 /* Starts a sandbox and waits until it takes calls. On SN_CLOSED it ended before that, and `error`
  * holds what was printed on standard error, cut to SN_BOX_ERROR_MAX - 1 bytes and NUL-ended; on any
- * failure nothing is left. The caller ends *out with sn_box_free. No GIL. */
+ * failure nothing is left. In a child that the tick has forked it is SN_CANCELLED, and the start
+ * goes on in its parent. The caller ends *out with sn_box_free. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_box_create(const struct sn_box_options *options,
                                             struct sn_box **out, char error[SN_BOX_ERROR_MAX]);
 

@@ -198,6 +198,7 @@ enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain, struct 
                            struct sn_outcome *out)
 {
     struct sn_guest_reply reply = {0};
+    pid_t caller = getpid();
     enum sn_status status;
 
     *out = (struct sn_outcome){.ending = SN_ENDED_LOST};
@@ -206,7 +207,10 @@ enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain, struct 
     drain->err = call->err;
     call->out = call->err = -1;
     status = sn_drain_reply(drain, &reply);
-    if (status == SN_TIMED_OUT || status == SN_CANCELLED) {
+    if (getpid() != caller) {
+        /* A child that the tick or the sink forked: the command is its parent's. */
+        status = SN_CANCELLED;
+    } else if (status == SN_TIMED_OUT || status == SN_CANCELLED) {
         out->ending = status == SN_TIMED_OUT ? SN_ENDED_TIMEOUT : SN_ENDED_CANCEL;
         status = stop(drain, last, out);
     } else if (status == SN_OK) {
@@ -219,7 +223,8 @@ enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain, struct 
     if (status == SN_OK) {
         status = sn_drain_rest(drain);
     }
-    if (out->ending == SN_ENDED_EXIT && (status == SN_TIMED_OUT || status == SN_CANCELLED)) {
+    if (out->ending == SN_ENDED_EXIT && (status == SN_TIMED_OUT || status == SN_CANCELLED) &&
+        getpid() == caller) {
         /* It ended in time, but a reader did not take the end of its output. */
         out->ending = status == SN_TIMED_OUT ? SN_ENDED_TIMEOUT : SN_ENDED_CANCEL;
         drain->readers_until = sn_clock_now();

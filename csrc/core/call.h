@@ -69,7 +69,8 @@ struct sn_last_resort {
  * sockets are those of `call`, taken over), has its tree killed on a timeout, cancel or tick and
  * waits for that, SN_KILL_WAIT_MS each for the runner and for the last resort; hands the pipes to
  * the runner when background processes still write. A status other than SN_OK is a failure of this
- * side; closing the call socket then makes the runner kill the tree. No GIL. */
+ * side; closing the call socket then makes the runner kill the tree. In a child that the tick or
+ * the sink has forked it is SN_CANCELLED, and the command goes on. No GIL. */
 SN_WARN_UNUSED enum sn_status sn_call_run(struct sn_call *call, struct sn_drain *drain,
                                           struct sn_last_resort last, struct sn_outcome *out);
 

@@ -9,9 +9,9 @@
  * forking thread may hold. Should a disk be so slow that a write takes seconds, the fork goes
  * ahead.
  *
- * A TLS library takes itself down when the process calls exit, which threads that nobody joins, such
- * as Python's daemon threads, do not live to see unless they are in the middle of it. So exit waits
- * in the same way, and nobody passes after it. */
+ * A TLS library takes itself down when the process calls exit, which threads that nobody joins,
+ * such as Python's daemon threads, do not live to see unless they are in the middle of it. So exit
+ * waits in the same way, and nobody passes after it. */
 #ifndef SN_NET_FORK_GATE_H
 #define SN_NET_FORK_GATE_H
 

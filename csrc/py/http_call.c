@@ -243,7 +243,8 @@ void sn_http_call_leave(struct sn_http_call *call)
 
 void sn_http_call_enter(struct sn_http_call *call)
 {
-    sn_py_wait_end(&call->wait);
+    /* Not sn_py_wait_end: that this is a forked child is the transfer's to say. */
+    PyEval_RestoreThread(call->wait.thread);
 }
 
 /* ---- the outcome ---- */

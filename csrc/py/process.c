@@ -142,7 +142,7 @@ static enum sn_status to_callback(void *context, const char *data, size_t len)
     Py_XDECREF(answer);
     Py_XDECREF(bytes);
     sn_py_wait_begin(self->wait);
-    return self->wait->raised ? SN_CANCELLED : SN_OK;
+    return self->wait->raised || getpid() != self->wait->pid ? SN_CANCELLED : SN_OK;
 }
 
 PyDoc_STRVAR(

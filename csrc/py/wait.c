@@ -21,14 +21,14 @@ static int check_signals(void *context)
     PyEval_RestoreThread(self->thread);
     self->raised = PyErr_CheckSignals() != 0;
     self->thread = PyEval_SaveThread();
-    return self->raised;
+    return self->raised || getpid() != self->pid;
 }
 
 void sn_py_wait_init(struct sn_py_wait *self)
 {
-    *self = (struct sn_py_wait){.tick = {.call = check_signals, .context = self}};
+    *self = (struct sn_py_wait){.tick = {.call = check_signals, .context = self}, .pid = getpid()};
     /* The main thread is the one whose id is the process's, after a fork as well. */
-    if (syscall(SYS_gettid) == getpid()) {
+    if (syscall(SYS_gettid) == self->pid) {
         self->tick.every_ms = TICK_MS;
     }
 }
@@ -41,6 +41,10 @@ void sn_py_wait_begin(struct sn_py_wait *self)
 void sn_py_wait_end(struct sn_py_wait *self)
 {
     PyEval_RestoreThread(self->thread);
+    if (!self->raised && getpid() != self->pid) {
+        PyErr_SetString(PyExc_RuntimeError, "forked in the middle of a call");
+        self->raised = 1;
+    }
 }
 
 int sn_py_deadline(double seconds, const char *name, int64_t *deadline)

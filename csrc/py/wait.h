@@ -13,13 +13,15 @@
 struct sn_py_wait {
     PyThreadState *thread;
     struct sn_tick tick;
-    int raised; /* a handler raised: that exception is set once the GIL is back */
+    pid_t pid;  /* that the call was made in */
+    int raised; /* Python code raised meanwhile: that exception is set once the GIL is back */
 };
 
 /* Prepares `self`. GIL held. */
 void sn_py_wait_init(struct sn_py_wait *self);
 
-/* Release and take back the GIL around a wait that uses self->tick. */
+/* Release and take back the GIL around a wait that uses self->tick. The end sets `raised`, and a
+ * RuntimeError, in a child that a handler forked and returned to: the call is its parent's. */
 void sn_py_wait_begin(struct sn_py_wait *self);
 void sn_py_wait_end(struct sn_py_wait *self);
 
