@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "py/arguments.h"
 
+#include <limits.h>
+#include <stdint.h>
+
 bool sn_check_count(const char *name, Py_ssize_t got, Py_ssize_t wanted)
 {
     if (got == wanted) {
@@ -50,4 +53,50 @@ bool sn_read_cap(PyObject *object, const char *name, size_t *out)
         return false;
     }
     return true;
+}
+
+int sn_convert_uint64(PyObject *object, void *out)
+{
+    PyObject *index = PyNumber_Index(object);
+    unsigned long long value;
+    long long small;
+    int overflow;
+
+    if (index == NULL) {
+        return 0;
+    }
+    small = PyLong_AsLongLongAndOverflow(index, &overflow);
+    if (overflow < 0 || (overflow == 0 && small < 0)) {
+        Py_DECREF(index);
+        if (PyErr_Occurred() == NULL) {
+            PyErr_SetString(PyExc_ValueError, "a number must not be negative");
+        }
+        return 0;
+    }
+    value = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    if (PyErr_Occurred() != NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            return 0;
+        }
+        PyErr_Clear();
+        value = UINT64_MAX;
+    }
+    *(uint64_t *)out = value;
+    return 1;
+}
+
+int sn_read_descriptor(PyObject *object)
+{
+    long number = PyLong_AsLong(object);
+
+    if (PyErr_Occurred() != NULL && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        return -1;
+    }
+    if (PyErr_Occurred() != NULL || number < 0 || number > INT_MAX) {
+        PyErr_Clear();
+        PyErr_SetString(PyExc_ValueError, "invalid descriptor");
+        return -1;
+    }
+    return (int)number;
 }

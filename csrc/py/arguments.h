@@ -17,4 +17,11 @@ bool sn_read_cap(PyObject *object, const char *name, size_t *out);
  * *clamped (may be NULL) says that it was larger. False with TypeError set. */
 bool sn_read_clamped(PyObject *object, const char *name, size_t *out, bool *clamped);
 
+/* For "O&": a Python int of any size to a uint64_t. One that is larger is taken as the largest, a
+ * negative one is a ValueError. */
+int sn_convert_uint64(PyObject *object, void *out);
+
+/* The descriptor that `object` names; -1 with TypeError or ValueError set for what is none. */
+int sn_read_descriptor(PyObject *object);
+
 #endif

@@ -11,6 +11,7 @@
 #include "core/alloc.h"
 #include "core/box.h"
 #include "core/filecopy.h"
+#include "py/arguments.h"
 #include "py/errors.h"
 #include "py/wait.h"
 
@@ -75,11 +76,10 @@ static int take_sequences(PyObject *argv, PyObject *data, PyObject *groups, stru
         out->data[i] = (struct sn_box_data){.bytes = bytes, .len = (size_t)len};
     }
     for (Py_ssize_t i = 0; i < ngroups; i++) {
-        long fd = PyLong_AsLong(PyTuple_GetItem(groups, i));
-        if (fd == -1 && PyErr_Occurred()) {
+        out->groups[i] = sn_read_descriptor(PyTuple_GetItem(groups, i));
+        if (out->groups[i] < 0) {
             return -1;
         }
-        out->groups[i] = (int)fd;
     }
     return 0;
 }
@@ -103,7 +103,6 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
     struct sn_guest_limits *limits = &options.config.limits;
     struct start_args start;
     PyObject *argv, *data, *groups, *type = sn_state_of(module)->box_type;
-    unsigned long long memory = 0, file = 0, cpu = 0, processes = 0, open_files = 0;
     long command_uid = -1;
     int two_uids = 0;
     double timeout = 0;
@@ -111,9 +110,12 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
     char error[SN_BOX_ERROR_MAX];
 
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "iO!O!O!|$plKKKKKpdi", names, &options.program_fd, &PyTuple_Type, &argv,
-            &PyTuple_Type, &data, &PyTuple_Type, &groups, &two_uids, &command_uid, &memory, &file,
-            &cpu, &processes, &open_files, &options.refuse_sysv_ipc, &timeout, &options.cancel)) {
+            args, kwargs, "iO!O!O!|$plO&O&O&O&O&pdi", names, &options.program_fd, &PyTuple_Type,
+            &argv, &PyTuple_Type, &data, &PyTuple_Type, &groups, &two_uids, &command_uid,
+            sn_convert_uint64, &limits->memory_bytes, sn_convert_uint64, &limits->file_bytes,
+            sn_convert_uint64, &limits->cpu_seconds, sn_convert_uint64, &limits->processes,
+            sn_convert_uint64, &limits->open_files, &options.refuse_sysv_ipc, &timeout,
+            &options.cancel)) {
         return NULL;
     }
     if (take_sequences(argv, data, groups, &start) < 0 ||
@@ -130,7 +132,6 @@ static PyObject *start_box(PyObject *module, PyObject *args, PyObject *kwargs)
     options.config.two_uids = (uint32_t)two_uids;
     options.config.uid = options.config.gid = 1000;
     options.command_uid = (unsigned)command_uid;
-    *limits = (struct sn_guest_limits){memory, file, cpu, processes, open_files};
     options.tick = wait.tick;
 
     struct box *self = (struct box *)PyType_GenericAlloc((PyTypeObject *)type, 0);

@@ -9,6 +9,7 @@
 
 #include "core/alloc.h"
 #include "core/filecopy.h"
+#include "py/arguments.h"
 #include "py/errors.h"
 #include "py/wait.h"
 
@@ -109,15 +110,15 @@ static PyObject *copy_file(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"source", "target", "most", "timeout", "cancel_fd", NULL};
     int from, to, cancel = -1;
-    unsigned long long most;
+    uint64_t most;
     double timeout = 0;
     struct sn_py_wait wait;
     struct sn_watch watch;
     uint64_t copied;
 
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiK|$di", names, &from, &to, &most, &timeout,
-                                     &cancel) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiO&|$di", names, &from, &to, sn_convert_uint64,
+                                     &most, &timeout, &cancel) ||
         sn_py_deadline(timeout, "timeout", &watch.deadline) < 0) {
         return NULL;
     }

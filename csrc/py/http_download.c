@@ -7,6 +7,7 @@
 #include "core/alloc.h"
 #include "core/clock.h"
 #include "net/download.h"
+#include "py/arguments.h"
 #include "py/errors.h"
 #include "py/http.h"
 #include "py/http_call.h"
@@ -94,8 +95,8 @@ PyObject *sn_http_download_to_fd(PyObject *object, PyObject *args)
     if (parse(args, &self) < 0) {
         goto done;
     }
-    self.download.fd = (int)PyLong_AsLong(self.dest);
-    if (PyErr_Occurred() || check(&self.download) < 0) {
+    self.download.fd = sn_read_descriptor(self.dest);
+    if (self.download.fd < 0 || check(&self.download) < 0) {
         goto done;
     }
     sink = sn_download_sink(&self.download);

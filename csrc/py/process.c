@@ -4,11 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <unistd.h>
 
 #include "core/process.h"
+#include "py/arguments.h"
 #include "py/errors.h"
 #include "py/wait.h"
 
@@ -165,22 +165,21 @@ static PyObject *stream_process(PyObject *module, PyObject *args, PyObject *kwar
     struct sn_drain drain;
     struct callback callback = {.wait = &wait};
     struct sn_drain_sink sink = {.write = to_callback, .context = &callback};
-    unsigned long long most;
+    uint64_t most;
     double stall = 0;
     int64_t deadline, stall_at;
     struct descriptor target = {.fd = -1};
     PyObject *result = NULL;
 
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y#y#O&OK|$ddni", names, PyUnicode_FSConverter,
-                                     &program.path, &program.argv, &program.argv_len, &program.env,
-                                     &program.env_len, PyUnicode_FSConverter, &program.cwd,
-                                     &callback.write, &most, &program.timeout, &stall,
-                                     &program.max_output, &program.cancel)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O&y#y#O&OO&|$ddni", names, PyUnicode_FSConverter, &program.path,
+            &program.argv, &program.argv_len, &program.env, &program.env_len, PyUnicode_FSConverter,
+            &program.cwd, &callback.write, sn_convert_uint64, &most, &program.timeout, &stall,
+            &program.max_output, &program.cancel)) {
         return NULL;
     }
     if (PyLong_Check(callback.write)) {
-        long number = PyLong_AsLong(callback.write);
-        target.fd = number < 0 || number > INT_MAX ? -1 : (int)number;
+        target.fd = sn_read_descriptor(callback.write);
         sink.write = to_descriptor;
         sink.context = &target;
     }

@@ -125,7 +125,7 @@ static PyObject *decode_slice(PyObject *module, PyObject *args)
         target.at = (uint8_t *)PyBytes_AsString(bytes);
         target.left = (size_t)most;
     }
-    PyThreadState *gil = sn_gil_release_over((size_t)most);
+    PyThreadState *gil = sn_gil_release_over((size_t)(most > end - begin ? most : end - begin));
     status = sn_slice_decode((const uint8_t *)text + begin, (size_t)(end - begin), compressed != 0,
                              (struct sn_sink_bytes){take, &target}, (uint64_t)most, &problem);
     int saved = errno;

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from local_tools import eventually, host_processes
-from sandbox_native._sandbox_native import CommandOutcome
-from sandbox_native.process import run_process
+from sandbox_native._sandbox_native import CommandOutcome, copy_file
+from sandbox_native.process import run_process, stream_process
 
 
 def run(*argv: str, timeout: float = 60, max_output_bytes: int = 1 << 20, **options: Any) -> CommandOutcome:
@@ -80,7 +80,7 @@ def test_nothing_is_inherited() -> None:
 def test_the_signals_of_the_c_library_are_not_inherited_as_ignored() -> None:
     program = """
 import ctypes, platform
-from sandbox_native.process import run_process
+from sandbox_native.process import run_process, stream_process
 number = {"x86_64": 13, "aarch64": 134}[platform.machine()]  # rt_sigaction
 ignore = (ctypes.c_ulong * 4)(1)
 for private in (32, 33):
@@ -210,3 +210,36 @@ def test_a_reader_that_does_not_take_the_end_of_the_output_is_a_timeout(print_it
         os.close(write)
     assert (outcome.ending, outcome.killed) == ("timeout", True)
     assert len(outcome.stdout) + len(outcome.stderr) == 300_000
+
+
+def streamed(to: Any, most: int) -> int:
+    return stream_process(["echo", "x"], to, most=most, timeout=60, stall=60, max_output_bytes=100)[1]
+
+
+@pytest.mark.parametrize("most", [2, (1 << 64) - 1, 1 << 64, (1 << 64) + 1, 1 << 200])
+def test_a_cap_may_be_of_any_size(most: int) -> None:
+    got = bytearray()
+    assert streamed(got.extend, most) == 2
+    assert got == b"x\n"
+    source, target = os.memfd_create("source"), os.memfd_create("target")
+    try:
+        os.write(source, b"x\n")
+        os.lseek(source, 0, os.SEEK_SET)
+        assert copy_file(source, target, most, timeout=60) == 2
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+@pytest.mark.parametrize("most", [-1, -(1 << 64) + 5, -(1 << 200)])
+def test_a_cap_below_zero_is_refused(most: int) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        streamed(bytearray().extend, most)
+
+
+def test_a_number_that_is_no_descriptor_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        for number in (-1, (1 << 32) + file.fileno(), 1 << 200):
+            with pytest.raises(ValueError, match="descriptor"):
+                streamed(number, 100)
+    assert (tmp_path / "file").read_bytes() == b""
