@@ -381,11 +381,13 @@ class LocalSandboxBackend(SandboxBackend):
     # -- files ------------------------------------------------------------------------------
 
     def read_file(self, sandbox: str, path: str, *, max_bytes: int) -> bytes:
-        """Read a regular file; a relative path starts at the workspace.
+        """Read a regular file.
 
+        :param path: absolute, or relative to the workspace.
         :param max_bytes: refuse a larger file.
         :raises SandboxFileTooLargeError: it is larger.
         :raises SandboxError: it cannot be read; the text says why.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         _whole(max_bytes, "max_bytes", 1)
         with self._opened(sandbox, path, "read") as (fd, size):
@@ -399,7 +401,9 @@ class LocalSandboxBackend(SandboxBackend):
     def file_stamp(self, sandbox: str, path: str) -> object | None:
         """What changes with the content of a file; None for one that changed in the last two seconds.
 
+        :param path: absolute, or relative to the workspace.
         :raises SandboxError: it cannot be opened; the text says why.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         with self._opened(sandbox, path, "read") as (fd, size):
             info = os.fstat(fd)
@@ -412,7 +416,10 @@ class LocalSandboxBackend(SandboxBackend):
 
         An existing file keeps its mode, existing directories theirs.
 
+        :param path: absolute, or relative to the workspace.
+        :param content: all of the file, at most ``max_file_bytes``.
         :raises SandboxError: it cannot be written; the text says why.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         if self.max_file_bytes is not None and len(content) > self.max_file_bytes:
             raise SandboxError(
@@ -424,8 +431,14 @@ class LocalSandboxBackend(SandboxBackend):
     def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
         """Make ``size`` bytes of ``source`` the content of a file; from its descriptor where it has one.
 
+        It may take 120 seconds, or as long as it takes at 1 MiB a second.
+
+        :param path: absolute, or relative to the workspace.
+        :param source: a binary file open for reading.
+        :param size: bytes the file is to have, at most ``max_file_bytes``.
         :raises EOFError: ``source`` has fewer bytes; its own exceptions come out as they are.
         :raises SandboxError: the file cannot be written, or it took longer than allowed.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         if self.max_file_bytes is not None and size > self.max_file_bytes:
             raise SandboxError(f"{path!r} would be {size} bytes, over the limit of {self.max_file_bytes}.")
@@ -435,7 +448,9 @@ class LocalSandboxBackend(SandboxBackend):
     def list_directory(self, sandbox: str, path: str) -> list[tuple[str, bool]]:
         """The names in a directory and whether each is one; a link to a directory counts as one.
 
+        :param path: absolute, or relative to the workspace. With more than 16 MiB of names it is not listed.
         :raises SandboxError: it cannot be listed; the text says why.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         fd = self._ask(sandbox, path, "list", lambda box: box.open_list)
         try:
@@ -454,9 +469,14 @@ class LocalSandboxBackend(SandboxBackend):
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
         """Copy a regular file to ``dest`` and return its size; straight to its descriptor where it has one.
 
+        It may take 120 seconds, or as long as ``max_bytes`` take at 1 MiB a second.
+
+        :param path: absolute, or relative to the workspace.
+        :param dest: a binary file open for writing. Its errors come out as they are.
         :param max_bytes: refuse a larger file.
         :raises SandboxFileTooLargeError: it is larger; then nothing was written.
         :raises SandboxError: it cannot be read, it changed meanwhile, or it took longer than allowed.
+        :raises SandboxTerminalError: there is no such sandbox.
         """
         _whole(max_bytes, "max_bytes", 1)
         with self._opened(sandbox, path, "export") as (fd, _):

@@ -166,8 +166,7 @@ class OpenSandboxBackend(AttachableSandboxBackend):
 
         :param spec: ``None`` is a sandbox with no network policy.
         :raises SandboxTerminalError: it could not be created as asked; then none is left on the server, or
-        the
-            error's notes say that one may be.
+            the error's notes say that one may be.
         """
         from sandbox_native import spec_check
         from sandbox_native.backends import _opensandbox_lifecycle as lifecycle

@@ -67,6 +67,8 @@ def export_by_commands(
     """Do what :meth:`SandboxBackend.export_file` does, with nothing but a backend's ``run_command``.
 
     :param backend: any backend of the contract, also one that does not derive from this module's.
+    :param sandbox: a handle of it.
+    :param path: as :meth:`SandboxBackend.export_file` has it, and so ``dest`` and ``max_bytes``.
     :param verify: as :attr:`SandboxBackend.verify_exports`.
     """
     from sandbox_native import default_export
@@ -148,6 +150,8 @@ class SandboxBackend(_home.SandboxBackend):
 
         A link is followed. A file that is there keeps its mode and owner. Nothing is changed by a failure.
 
+        :param path: absolute, or relative to where commands start.
+        :param content: all of the file.
         :raises SandboxError: it cannot be written.
         :raises SandboxTerminalError: the sandbox ended.
         """
@@ -158,8 +162,10 @@ class SandboxBackend(_home.SandboxBackend):
     def import_file(self, sandbox: str, path: str, source: BinaryIO, *, size: int) -> None:
         """Create or replace a file by ``size`` bytes read from ``source``, in constant memory.
 
+        :param path: as :meth:`write_file` has it.
         :param source: a binary file open for reading; may be at more than its beginning. Its exceptions come
             out as they are.
+        :param size: bytes the file is to have.
         :raises EOFError: it has fewer bytes.
         :raises SandboxError: the file cannot be written, or it took too long.
         :raises SandboxTerminalError: the sandbox ended.
@@ -173,6 +179,8 @@ class SandboxBackend(_home.SandboxBackend):
 
         A link counts as what it leads to.
 
+        :param path: absolute, or relative to where commands start.
+        :return: name and whether it is a directory, in no order.
         :raises SandboxError: there is no such directory, or it cannot be read.
         :raises SandboxTerminalError: the sandbox ended.
         """
@@ -186,6 +194,7 @@ class SandboxBackend(_home.SandboxBackend):
         Only compared with ``==``. With it the next page of a file need not be read again from the sandbox. A
         backend whose clock is too coarse for a file that was written just now returns None for it.
 
+        :param path: absolute, or relative to where commands start.
         :raises SandboxError: there is no such file, or it cannot be looked at.
         :raises SandboxTerminalError: the sandbox ended.
         """
@@ -194,8 +203,9 @@ class SandboxBackend(_home.SandboxBackend):
     def export_file(self, sandbox: str, path: str, dest: BinaryIO, *, max_bytes: int) -> int:
         """Copy a regular file to ``dest``, whatever its size, in constant memory.
 
+        :param path: absolute, or relative to where commands start.
         :param dest: a binary file open for writing. Its exceptions come out as they are.
-        :param max_bytes: the largest file that is exported.
+        :param max_bytes: the largest file that is exported, in bytes.
         :return: bytes written.
         :raises SandboxFileTooLargeError: the file holds more; nothing was written.
         :raises SandboxError: it is no regular file, it changed meanwhile, or it took too long.

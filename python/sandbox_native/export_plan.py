@@ -21,6 +21,8 @@ OPTIONS = ("to", "glob", "required", "max_bytes", "max_files", "on_failure")
 
 
 class Kind(Enum):
+    """What a key of ``exports`` stands for."""
+
     FILE = "file"
     DIRECTORY = "directory"
     GLOB = "glob"
