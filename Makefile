@@ -103,8 +103,10 @@ bench: build
 
 # The wheel, built from the sdist in an environment of its own and tried in a clean one.
 wheel: venv
-	rm -rf dist build/wheel-trial
+	rm -rf dist build/wheel-trial && mkdir -p build
 	SANDBOX_NATIVE_WERROR=0 $(BIN)/python -m build --installer uv
+	@tar tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort >build/sdist.list
+	@! git ls-files | sort | comm -23 - build/sdist.list | sed 's|$$| is not in the sdist: MANIFEST.in|' | grep .
 	$(PYTHON) -m venv build/wheel-trial
 	$(BIN)/uv pip install -q --python build/wheel-trial/bin/python --no-index dist/*.whl
 	cd build/wheel-trial && bin/python -I -c "from sandbox_native import output, registry; print(output.format_size(1 << 20)); b = registry.backend('local'); s = b.create(); print(b.run_command(s, 'echo from a wheel', timeout=10, max_output_bytes=100).stdout, end=''); b.destroy(s)"
