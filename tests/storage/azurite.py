@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from azure.storage.blob import BlobServiceClient
 
 from gateway import free_port
+from started import started
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "exports"
@@ -66,24 +66,10 @@ def running(folder: Path) -> Iterator[Azurite]:
     command = [*program(), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
     command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        azurite = Azurite(f"http://127.0.0.1:{port}", key)
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                list(azurite.client.list_containers())
-                break
-            except Exception as e:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"azurite did not start: {(folder / 'log').read_text()}") from e
-                time.sleep(0.2)
+    azurite = Azurite(f"http://127.0.0.1:{port}", key)
+
+    def answers() -> None:
+        list(azurite.client.list_containers())
+
+    with started(command, environment, folder / "log", answers):
         yield azurite
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()

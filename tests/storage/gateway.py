@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+
+from started import started
 
 ROOT = Path(__file__).parents[2]
 REGION = "us-east-1"
@@ -82,7 +83,7 @@ class Gateway:
         return name
 
     def role(self, bucket: str, prefix: str, *actions: str) -> Account:
-        """Make an account that may only do ``actions`` under ``prefix``."""
+        """Make an account that may only do ``actions`` under ``prefix``; ``ListBucket`` is of the bucket."""
         account = Account(f"role-{secrets.token_hex(4)}", secrets.token_hex(8), self.root.endpoint)
         subprocess.run(
             [
@@ -93,11 +94,14 @@ class Gateway:
             check=True,
             capture_output=True,
         )
+        resources = [f"arn:aws:s3:::{bucket}/{prefix}*"]
+        if "ListBucket" in actions:
+            resources.append(f"arn:aws:s3:::{bucket}")
         statement = {
             "Effect": "Allow",
             "Principal": {"AWS": [account.key]},
             "Action": [f"s3:{action}" for action in actions],
-            "Resource": [f"arn:aws:s3:::{bucket}/{prefix}*"],
+            "Resource": resources,
         }
         policy = {"Version": "2012-10-17", "Statement": [statement]}
         self.client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
@@ -150,24 +154,6 @@ def running(folder: Path) -> Iterator[Gateway]:
     }
     command = [binary, "--port", f"127.0.0.1:{port}", "--region", REGION, "--iam-dir", str(accounts)]
     command += ["--quiet", "posix", str(data)]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
-        gateway = Gateway(binary, root)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                gateway.client.list_buckets()
-                break
-            except Exception as e:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"versitygw did not start: {(folder / 'log').read_text()}") from e
-                time.sleep(0.1)
+    gateway = Gateway(binary, root)
+    with started(command, environment, folder / "log", gateway.client.list_buckets):
         yield gateway
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
