@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP for the hosted backends: a client over libcurl, its answers, and how a transfer can fail.
+"""HTTP for the hosted backends: a client over libcurl. Its answers are in :mod:`sandbox_native.http_answers`.
 
 HTTP/1.1 over http and https; TLS verified; redirects are answers and not followed. An answer with an error
 status is an answer: only a transfer that failed raises. No error text shows a header's value, a URL or a
@@ -10,12 +10,34 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sandbox_native._sandbox_native import HttpClient
+from sandbox_native.http_answers import (
+    Answer,
+    DownloadAnswer,
+    Head,
+    RequestCancelled,
+    StreamAnswer,
+    TransportError,
+    checked,
+)
 from sandbox_native.multipart import FileSlice, Part, encode
 from sandbox_native.proxies import proxy_for
+
+__all__ = [
+    "Answer",
+    "Body",
+    "Client",
+    "DownloadAnswer",
+    "Event",
+    "Head",
+    "Headers",
+    "RequestCancelled",
+    "StreamAnswer",
+    "TransportError",
+]
 
 #: One event of a stream: its name (empty where none was given), the start of its data, and the size of all of
 #: its data in bytes, which is more than ``len`` of the start when the event was over the cap.
@@ -30,174 +52,7 @@ MAX_BODY = 8 * 1024 * 1024
 MAX_EVENT = 1024 * 1024
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})  # RFC 9110 section 9.2.2
-_TIMEOUTS = frozenset({"deadline", "connect_timeout", "stalled"})
 _INT64_MAX = 2**63 - 1
-
-
-class TransportError(Exception):
-    """No complete answer came.
-
-    :ivar kind: what failed: ``library`` (libcurl missing), ``resolve``, ``connect``, ``tls``, ``proxy``,
-        ``send``, ``receive``, ``protocol``, ``deadline``, ``connect_timeout``, ``stalled``, ``cancelled``,
-        ``head_too_large``, ``too_large``, ``range``, ``length``, ``encoding``, ``source`` (the file to send
-        became shorter), ``forked``.
-    :ivar sent: False only if nothing of the request can have reached the server.
-    :ivar status: of the answer as far as it came, else 0.
-    :ivar received: bytes of its body that came.
-    :ivar announced: the size in bytes the answer announced, where that was the trouble, else None.
-    """
-
-    def __init__(
-        self,
-        detail: str,
-        *,
-        kind: str,
-        sent: bool = False,
-        status: int = 0,
-        received: int = 0,
-        announced: int | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.sent = sent
-        self.status = status
-        self.received = received
-        self.announced = announced
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether time ran out: the deadline, connecting, or a connection that moved no byte."""
-        return self.kind in _TIMEOUTS
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args[0], self.__dict__)
-
-
-class RequestCancelled(TransportError):
-    """The cancel descriptor became readable before the transfer was over."""
-
-
-def _rebuild(kind: type[TransportError], detail: str, fields: dict[str, Any]) -> TransportError:
-    return kind(detail, **fields)
-
-
-class Head(Mapping[str, str]):
-    """The headers of an answer; names in any case, repeated ones joined by ", "."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._fields: dict[str, str] | None = None
-
-    def _parsed(self) -> dict[str, str]:
-        if self._fields is None:
-            fields: dict[str, str] = {}
-            for line in self._text.decode("latin-1").split("\n")[1:]:
-                name, colon, value = line.partition(":")
-                if colon:
-                    key, value = name.strip().lower(), value.strip()
-                    fields[key] = f"{fields[key]}, {value}" if key in fields else value
-            self._fields = fields
-        return self._fields
-
-    def __getitem__(self, name: str) -> str:
-        return self._parsed()[name.lower()]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parsed())
-
-    def __len__(self) -> int:
-        return len(self._parsed())
-
-    def __repr__(self) -> str:
-        return f"<Head of {len(self)} headers>"
-
-
-class Answer:
-    """What the server answered.
-
-    :ivar status: the HTTP status.
-    :ivar headers: see :class:`Head`.
-    :ivar body: bytes of the body; of an error status at most its first bytes.
-    :ivar cut: the body goes on, or its end did not come; only ever true for an error status and where a
-        request allowed it.
-    """
-
-    __slots__ = ("body", "cut", "headers", "status")
-
-    def __init__(self, status: int, head: bytes, body: bytes, cut: bool) -> None:
-        self.status = status
-        self.headers = Head(head)
-        self.body = body
-        self.cut = cut
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is 2xx."""
-        return 200 <= self.status < 300
-
-    def json(self) -> Any:
-        """Return the body as JSON.
-
-        :raises ValueError: it is not JSON, or was cut.
-        """
-        import json
-
-        if self.cut:
-            raise ValueError("the body was cut")
-        return json.loads(self.body)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.status}, {len(self.body)} bytes>"
-
-
-class StreamAnswer(Answer):
-    """The answer to a request for events. Its body is empty unless the status is an error.
-
-    :ivar done: the callback said that the stream's meaning is complete; False when the stream ended.
-    """
-
-    __slots__ = ("done",)
-
-    def __init__(self, status: int, head: bytes, body: bytes, cut: bool, done: bool) -> None:
-        super().__init__(status, head, body, cut)
-        self.done = done
-
-
-class DownloadAnswer(Answer):
-    """The answer to a download. Its body is empty unless the status is an error.
-
-    :ivar taken: bytes that went to the destination.
-    :ivar total: size of the whole file as the server says, or None.
-    """
-
-    __slots__ = ("taken", "total")
-
-    def __init__(self, status: int, head: bytes, body: bytes, cut: bool, taken: int, total: int) -> None:
-        super().__init__(status, head, body, cut)
-        self.taken = taken
-        self.total = total if total >= 0 else None
-
-
-# kind, sent, status, head, error body, error cut, received, announced, errno, detail
-_Outcome = tuple[str, bool, int, bytes, bytes, bool, int, int, int, str]
-
-
-def _check(outcome: _Outcome) -> _Outcome:
-    """Return the outcome of a transfer that brought an answer; raise for any other."""
-    kind, sent, status, _, _, _, received, announced, os_error, detail = outcome
-    if kind == "ok":
-        return outcome
-    if os_error:
-        raise OSError(os_error, f"{detail}: {os.strerror(os_error)}")
-    error = RequestCancelled if kind == "cancelled" else TransportError
-    raise error(
-        detail,
-        kind=kind,
-        sent=sent,
-        status=status,
-        received=received,
-        announced=announced if announced >= 0 else None,
-    )
 
 
 class Client:
@@ -295,7 +150,7 @@ class Client:
         """
         call = self._call(method, url, headers, body, deadline, stall, cancel_fd, idempotent, compressed)
         outcome, content, cut = self._run(self._native().request, call, max_body, may_cut)
-        _, _, status, head, error, error_cut, *_ = _check(outcome)
+        _, _, status, head, error, error_cut, *_ = checked(outcome)
         return Answer(status, head, content or error, cut or error_cut)
 
     def events(
@@ -325,7 +180,7 @@ class Client:
         """
         call = self._call(method, url, headers, body, deadline, stall, cancel_fd, idempotent, False)
         outcome, done = self._run(self._native().events, call, on_events, max_event)
-        _, _, status, head, error, cut, *_ = _check(outcome)
+        _, _, status, head, error, cut, *_ = checked(outcome)
         return StreamAnswer(status, head, error, cut, done)
 
     def upload(
@@ -386,7 +241,7 @@ class Client:
             _INT64_MAX if max_bytes is None else max_bytes,
         )
         outcome, taken, total = self._run(run, call, dest, wanted)
-        _, _, status, head, error, cut, *_ = _check(outcome)
+        _, _, status, head, error, cut, *_ = checked(outcome)
         return DownloadAnswer(status, head, error, cut, taken, total)
 
     def _run(self, run: Callable[..., Any], *args: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import CancelFd, soon
+from net_tools import CancelFd, soon
 from sandbox_native.http import Client, RequestCancelled, TransportError
 from scripted import Peer, Server, answers, chunked, says
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import CancelFd, run_python, soon
+from net_tools import CancelFd, run_python, soon
 from sandbox_native.http import Client, DownloadAnswer, RequestCancelled, TransportError
 from scripted import Peer, Server, chunked, says
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Authority, soon
+from net_tools import Authority, soon
 from sandbox_native import http
 from sandbox_native.http import Client, Event
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import soon
+from net_tools import soon
 from sandbox_native.http import Client, TransportError
 from sandbox_native.multipart import FileSlice, Part
 from scripted import Peer, Request, Server, answers

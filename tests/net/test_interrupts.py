@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import preload, run_python
+from net_tools import preload, run_python
 from scripted import Peer, Server, answers, chunked
 
 Serve = Callable[..., Server]

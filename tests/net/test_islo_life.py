@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from conftest import run_python
+from net_tools import run_python
 from sandbox_native import calls
 from sandbox_native.backends import _islo_token
 from sandbox_native.backends._islo_calls import CallError

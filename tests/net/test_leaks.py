@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import CancelFd, soon
+from net_tools import CancelFd, soon
 from sandbox_native import _sandbox_native as native
 from sandbox_native.http import Client, TransportError
 from sandbox_native.multipart import Part

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from conftest import FAR, CancelFd, soon
+from net_tools import FAR, CancelFd, soon
 from sandbox_native.http import Client, RequestCancelled, TransportError
 from sandbox_native.multipart import FileSlice, Part
 from sandbox_native.retries import with_retries

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conftest import run_python
+from net_tools import run_python
 from sandbox_native import registry
 from sandbox_native.backends import _opensandbox_service as service
 from sandbox_native.backends.opensandbox import OpenSandboxBackend

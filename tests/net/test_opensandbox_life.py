@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conftest import run_python
+from net_tools import run_python
 from opensandbox_box import OpenBox
 from sandbox_native import calls
 from sandbox_native.backends import _opensandbox_tags as tags

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Authority, soon
+from net_tools import Authority, soon
 from sandbox_native.http import Client, TransportError
 from sandbox_native.proxies import proxy_for
 from scripted import Peer, Server, answers

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from conftest import soon
+from net_tools import soon
 from sandbox_native.http import Client, TransportError
 from scripted import Peer, Server, answers, chunked, says
 

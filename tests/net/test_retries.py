@@ -10,7 +10,7 @@ from email.utils import formatdate
 
 import pytest
 
-from conftest import CancelFd, soon
+from net_tools import CancelFd, soon
 from sandbox_native import retries
 from sandbox_native.http import Answer, Client, RequestCancelled, TransportError
 from sandbox_native.retries import retry_after, with_retries

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Authority, CancelFd, soon
+from net_tools import Authority, CancelFd, soon
 from sandbox_native.http import Client, RequestCancelled, TransportError
 from scripted import Peer, Server, answers
 

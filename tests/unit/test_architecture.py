@@ -243,3 +243,13 @@ def test_a_file_is_one_concept() -> None:
     for path in sources():
         lines = len(path.read_text().splitlines())
         assert lines <= MAX_LINES, f"{relative(path)} has {lines} lines; is it two?"
+
+
+def test_nothing_is_imported_from_a_conftest() -> None:
+    # Several folders have one, and where they are run together the name is that of only one of them.
+    for path in files("*.py", "tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module != "conftest", relative(path)
+            elif isinstance(node, ast.Import):
+                assert all(alias.name != "conftest" for alias in node.names), relative(path)
