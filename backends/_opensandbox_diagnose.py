@@ -15,7 +15,14 @@ def diagnose(version: str) -> list[Check]:
     try:
         settings = service.resolve(None, None)
     except SandboxTerminalError as e:
-        return [("OpenSandbox server", False, str(e), f"set {service.DOMAIN_VARIABLE}")]
+        return [
+            (
+                "OpenSandbox server",
+                False,
+                str(e),
+                f"set {service.DOMAIN_VARIABLE}, {service.API_KEY_VARIABLE}",
+            )
+        ]
     where = settings.base_url.removesuffix("/v1")
     set_domain = f"set {service.DOMAIN_VARIABLE}=host:port, or start the server"
     server = service.Service(settings, version)

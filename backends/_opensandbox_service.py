@@ -55,7 +55,8 @@ def resolve(conn_id: str | None, use_server_proxy: bool | None) -> Settings:
     if conn_id is None:
         proxied = True if use_server_proxy is None else use_server_proxy
         domain = os.environ.get(DOMAIN_VARIABLE) or DEFAULT_DOMAIN
-        return _settings(domain, "http", os.environ.get(API_KEY_VARIABLE, ""), REQUEST_TIMEOUT, proxied)
+        key = os.environ.get(API_KEY_VARIABLE, "")
+        return _settings(domain, "http", key, REQUEST_TIMEOUT, proxied, DOMAIN_VARIABLE)
     connection = _airflow_connection(conn_id)
     if not connection.host:
         raise SandboxTerminalError(
@@ -69,7 +70,8 @@ def resolve(conn_id: str | None, use_server_proxy: bool | None) -> Settings:
     timeout = _seconds(extra.get("request_timeout", REQUEST_TIMEOUT), "request_timeout")
     # As with the vendor's SDK, a connection without a password leaves the key to the environment.
     key = connection.password or os.environ.get(API_KEY_VARIABLE, "")
-    return _settings(domain, connection.schema or "http", key, timeout, use_server_proxy)
+    origin = f"The host of connection {conn_id!r}"
+    return _settings(domain, connection.schema or "http", key, timeout, use_server_proxy, origin)
 
 
 def _airflow_connection(conn_id: str) -> Any:
@@ -87,7 +89,7 @@ def _airflow_connection(conn_id: str) -> Any:
         raise SandboxTerminalError(f"OpenSandbox could not initialize its client: {e}") from e
 
 
-def _settings(domain: str, protocol: str, key: str, timeout: float, proxied: bool) -> Settings:
+def _settings(domain: str, protocol: str, key: str, timeout: float, proxied: bool, origin: str) -> Settings:
     protocol = protocol.lower()
     scheme, found, rest = domain.partition("://")
     if found:
@@ -97,8 +99,14 @@ def _settings(domain: str, protocol: str, key: str, timeout: float, proxied: boo
             f"The OpenSandbox server is reached by http or https, not {protocol!r}: mend the schema of the "
             "connection."
         )
-    if any(c <= " " or c == "\x7f" for c in key + domain):
-        raise SandboxTerminalError("The address or the key of the OpenSandbox server has blanks in it.")
+    # Neither is shown: a user before the host would have a password.
+    if any(c <= " " or c in "\x7f@?#\\" for c in domain):
+        raise SandboxTerminalError(f"{origin} is not of the form host:port or http://host:port.")
+    if any(c <= " " or c == "\x7f" for c in key):
+        raise SandboxTerminalError(
+            f"The key of the OpenSandbox server ({API_KEY_VARIABLE}, or the password of the connection) has "
+            "blanks or line ends in it."
+        )
     base = f"{protocol}://{domain.rstrip('/')}/v1"
     return Settings(base, protocol, timeout, proxied, key)
 

@@ -84,3 +84,15 @@ def test_a_sandbox_that_cannot_be_made(islo: IsloServer) -> None:
     done = cli("run", "--backend", "islo", "--", "true")
     assert done.returncode == 125
     assert b"Islo could not create a sandbox (HTTP 402): no credits left." in done.stderr
+
+
+@pytest.mark.parametrize("operation", ["create", "exec", "delete", "list", "token"])
+def test_what_the_service_says_of_the_key_is_not_shown(islo: IsloServer, operation: str) -> None:
+    body = {"code": "X", "message": "of no use: Bearer token-1, test-key"}
+    islo.faults.add(operation, "status", status=400, body=body, times=None)
+    for arguments in (("doctor", "--backend", "islo"), ("run", "--backend", "islo", "--", "true")):
+        done = cli(*arguments)
+        said = done.stdout + done.stderr
+        assert b"test-key" not in said, (arguments, done)
+        if operation in ("list", "token") if arguments[0] == "doctor" else operation != "list":
+            assert b"HTTP 400" in said, (arguments, done)

@@ -63,6 +63,9 @@ def test_doctor(opensandbox_server: OpenSandboxServer) -> None:
     [
         ({"OPEN_SANDBOX_API_KEY": "wrong-key"}, "refused (HTTP 401)"),
         ({"OPEN_SANDBOX_DOMAIN": "127.0.0.1:9"}, "127.0.0.1:9"),
+        ({"OPEN_SANDBOX_DOMAIN": "me:wrong-key@127.0.0.1:9"}, "OPEN_SANDBOX_DOMAIN"),
+        ({"OPEN_SANDBOX_DOMAIN": "127.0.0.1:9?key=wrong-key"}, "OPEN_SANDBOX_DOMAIN"),
+        ({"OPEN_SANDBOX_API_KEY": "wrong-key\n"}, "OPEN_SANDBOX_API_KEY"),
     ],
 )
 def test_doctor_finds_what_is_wrong(
@@ -72,3 +75,21 @@ def test_doctor_finds_what_is_wrong(
     assert done.returncode == 1
     assert words in done.stdout
     assert "wrong-key" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("operation", ["create", "command", "delete", "list"])
+def test_what_a_server_says_of_the_key_is_not_shown(
+    opensandbox_server: OpenSandboxServer, operation: str
+) -> None:
+    key = opensandbox_server.api_key
+    body = {"code": "X", "message": f"bad header OPEN-SANDBOX-API-KEY: {key} (of {key})"}
+    opensandbox_server.faults.add(operation, "status", status=500, body=body, times=None)
+    for arguments in (
+        ("doctor", "--backend", "opensandbox"),
+        ("run", "--backend", "opensandbox", "--", "true"),
+    ):
+        done = cli(*arguments)
+        assert key not in done.stdout + done.stderr, (arguments, done)
+        if operation == ("list" if arguments[0] == "doctor" else "create"):
+            assert done.returncode != 0
+            assert "HTTP 500" in done.stdout + done.stderr

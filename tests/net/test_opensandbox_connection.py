@@ -152,6 +152,27 @@ def test_a_connection_without_a_host_is_never_localhost(airflow: Any, host: str 
         OpenSandboxBackend().create()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"host": "me:secret@a.example"},
+        {"host": "http://me:secret@a.example"},
+        {"host": "a.example?key=secret"},
+        {"host": "a.example#secret"},
+        {"host": "a.example secret"},
+        {"host": "a.example", "password": "secret\n"},
+    ],
+)
+def test_an_address_or_key_that_is_none_is_refused_and_not_shown(
+    airflow: Any, fields: dict[str, str]
+) -> None:
+    airflow(**fields)
+    part = "password" if "password" in fields else "The host of connection 'opensandbox_default'"
+    with pytest.raises(SandboxTerminalError, match=part) as caught:
+        OpenSandboxBackend().create()
+    assert "secret" not in str(caught.value)
+
+
 def test_without_airflow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.common.compat.sdk", None)
     with pytest.raises(SandboxTerminalError, match="opensandbox_conn_id=None"):

@@ -527,6 +527,27 @@ def test_an_export_goes_on_after_its_connection_broke(
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        "head -c 3000000 /dev/urandom >/srv/f",  # as large as it was
+        "touch /srv/f",  # the same, which is not known
+        "head -c 3000001 /dev/urandom >/srv/f; touch -d 2001-02-03 /srv/f",
+        "rm /srv/f",
+        "rm /srv/f; ln -s g /srv/f",
+    ],
+)
+def test_an_export_does_not_go_on_in_what_may_be_another_file(opened: OpenBox, change: str) -> None:
+    opened.out("head -c 3000000 /dev/urandom >/srv/f; touch -d 2001-02-03 /srv/f; cp -p /srv/f /srv/g")
+    opened.server.forget_requests()
+    opened.server.faults.add("download", "cut", after_bytes=1_000_000, reset=True)
+    opened.server.faults.add("info", "act", nth=2, act=f"run:{change}")
+    with pytest.raises(SandboxError, match=r"changed while it was exported|does not exist") as caught:
+        opened.backend.export_file(opened.id, "/srv/f", io.BytesIO(), max_bytes=10**7)
+    assert recoverable(caught)
+    assert len(opened.sent("download")) == 1
+
+
+@pytest.mark.parametrize(
     ("kind", "options"),
     [
         ("cut", {"after_bytes": 0}),
