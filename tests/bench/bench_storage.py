@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from measure import Row, seconds
+from measure import Row, seconds, size
 
 SIZE = 400_000_000
 RUNS = 3
@@ -22,9 +22,9 @@ RUNS = 3
 def rows() -> Iterator[Row]:
     command = [sys.executable, __file__]
     measured = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    theirs, their_cpu = measured["provider"]
+    theirs, their_cpu, their_memory = measured["provider"]
     for name, faster, cpu_share in (("obstore", 2.0, 0.25), ("s3fs", 1.0, None)):
-        ours, cpu = measured[name]
+        ours, cpu, memory = measured[name]
         shown = f"{seconds(theirs)}, {SIZE / theirs / 1e6:.0f} MB/s (provider)"
         yield Row(
             f"S3: export of 400 MB by {name}",
@@ -38,11 +38,18 @@ def rows() -> Iterator[Row]:
         met = None if cpu_share is None else cpu <= cpu_share * their_cpu
         shown = f"{seconds(their_cpu)} (provider)"
         yield Row(f"S3: processor time of it by {name}", target, seconds(cpu), shown, their_cpu / cpu, met)
+        yield Row(f"S3: memory of it by {name}", "", size(memory), f"{size(their_memory)} (provider)")
 
 
-def _measure() -> dict[str, tuple[float, float]]:
-    """Seconds and processor seconds of each way, the least of several runs in turns."""
+def _resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def _measure() -> dict[str, tuple[float, ...]]:
+    """Seconds, processor seconds and resident growth of each way, the least of several runs in turns."""
     import asyncio
+    import ctypes
     import logging
     import os
     import resource
@@ -64,6 +71,7 @@ def _measure() -> dict[str, tuple[float, float]]:
 
     logging.disable(logging.CRITICAL)
     block = os.urandom(1 << 20)
+    trim = ctypes.CDLL(None).malloc_trim
 
     class Memory(SandboxBackend):
         name = "memory"
@@ -84,15 +92,19 @@ def _measure() -> dict[str, tuple[float, float]]:
                 dest.write(block[: self.size - at])
             return self.size
 
-    def export(kind: Any, size: int, key: str) -> tuple[float, float]:
+    def export(kind: Any, size: int, key: str) -> tuple[float, ...]:
         backend = Memory()
         backend.size = size
+        trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        resident = _resident("VmRSS")
         before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         with kind(backend, exports={"f": f"s3://bench@{bucket}/{key}"}) as toolset:
             tool = {tool.name: tool for tool in toolset.airflow_tools()}["run_command"]
             asyncio.run(tool.call({"command": "true"}))
         took, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
-        return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return took, cpu, _resident("VmHWM") - resident
 
     with gateway.running(Path(home.name) / "s3") as server:
         os.environ["AIRFLOW_CONN_BENCH"] = server.root.connection()
@@ -102,15 +114,14 @@ def _measure() -> dict[str, tuple[float, float]]:
             "s3fs": (SandboxToolset, False),
             "provider": (Provider, False),
         }
-        best: dict[str, tuple[float, float]] = {}
+        best: dict[str, tuple[float, ...]] = {}
         for turn in range(RUNS + 1):
             for name, (kind, installed) in ways.items():
                 _obstore.installed = lambda installed=installed: installed  # type: ignore[assignment]
                 # The first turn makes the clients.
-                took, cpu = export(kind, SIZE if turn else 1, name)
+                spent = export(kind, SIZE if turn else 1, name)
                 if turn:
-                    least = best.get(name, (took, cpu))
-                    best[name] = (min(took, least[0]), min(cpu, least[1]))
+                    best[name] = tuple(map(min, spent, best.get(name, spent)))
                 server.client.delete_object(Bucket=bucket, Key=name)
     return best
 
