@@ -373,7 +373,10 @@ class SbxSandboxBackend(SandboxBackend):
             with contextlib.suppress(CallTimedOut, SandboxError):
                 self._sbx.run(discard, timeout=_STOP_TIMEOUT)
             raise SandboxError(f"Could not write {path!r}: it took too long.") from None
-        except calls.CallCancelled:
+        except SandboxError:
+            raise
+        except BaseException:
+            # A cancel, or what a signal handler raised.
             with calls.uncancellable(), contextlib.suppress(CallTimedOut, SandboxError):
                 self._sbx.run(discard, timeout=_STOP_TIMEOUT)
             raise

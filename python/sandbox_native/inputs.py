@@ -357,8 +357,13 @@ def put(backend: SandboxBackend, sandbox: str, file: Seed, looking: Progress) ->
 def _closing(stream: BinaryIO) -> Iterator[BinaryIO]:
     try:
         yield stream
-    finally:
-        stream.close()
+    except BaseException as e:
+        try:
+            stream.close()
+        except Exception as again:
+            e.add_note(f"Closing it failed, too: {sentence(again)}")
+        raise
+    stream.close()
 
 
 def _import(backend: SandboxBackend, sandbox: str, path: str, source: BinaryIO, size: int) -> None:

@@ -12,7 +12,7 @@ import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import fsspec
 import pytest
@@ -27,6 +27,7 @@ from sandbox_native.contract import (
     SandboxTerminalError,
 )
 from sandbox_native.toolset import SandboxToolset
+from sandbox_native.watching import Progress
 from shell_backend import ShellBackend
 
 log = logging.getLogger("inputs")
@@ -416,6 +417,18 @@ def test_a_source_that_fails_comes_out_as_it_is_and_the_file_is_not_there(
     assert error is None or caught.value is error
     if isinstance(backend[0], ShellBackend) and not isinstance(error, calls.CallCancelled):
         assert os.listdir(backend[0].root) == []
+
+
+def test_the_first_error_is_told_and_that_of_closing_the_source_is_a_note(backend: Any) -> None:
+    class Stubborn(Reader):
+        def close(self) -> None:
+            raise OSError("no close either")
+
+    seed = inputs.Seed("f", 100_001, lambda: cast("BinaryIO", Stubborn(b"x" * 100_000, OSError("the first"))))
+    with pytest.raises(SandboxTerminalError, match="the first") as caught:
+        inputs.put(*backend, seed, Progress(every=10))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert "no close either" in "".join(caught.value.__cause__.__notes__)
 
 
 def test_only_so_many_bytes_are_read(backend: Any) -> None:

@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 import pickle
+import re
 import threading
 import uuid
 from pathlib import Path
@@ -19,6 +20,7 @@ from cli_program import cli
 from local_tools import eventually, host_processes
 from sandbox_native import calls, registry
 from sandbox_native.backends import sbx as sbx_module
+from sandbox_native.backends._sbx_cli import SbxProgram
 from sandbox_native.backends.sbx import SbxSandboxBackend
 from sandbox_native.contract import (
     SandboxError,
@@ -299,6 +301,28 @@ def test_a_write_that_fails_leaves_the_target(sbx: Sbx, box: str) -> None:
         sbx.backend.write_file(box, "file", b"new")
     assert (sbx.work(box) / "file").read_bytes() == b"old"
     assert sorted(os.listdir(sbx.work(box))) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("kind", [calls.CallCancelled, KeyboardInterrupt, SystemExit, MemoryError])
+def test_a_write_that_is_interrupted_leaves_no_partial_file(
+    sbx: Sbx, box: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = SbxProgram.run
+    partial: list[Path] = []
+
+    def interrupted(self: SbxProgram, args: Any, **options: Any) -> Any:
+        if not options.get("stdin"):
+            return run(self, args, **options)
+        token = re.search(r"\b[0-9a-f]{16}\b", args[-1])
+        assert token is not None
+        partial.append(sbx.work(box) / f".sandbox-native-{token[0]}.partial")
+        partial[0].write_bytes(b"half")
+        raise kind("injected")
+
+    monkeypatch.setattr(SbxProgram, "run", interrupted)
+    with pytest.raises(kind, match="injected"):
+        sbx.backend.write_file(box, "file", b"new")
+    assert partial and list(sbx.work(box).iterdir()) == []
 
 
 def test_an_export_goes_to_any_kind_of_destination(sbx: Sbx, box: str, tmp_path: Path) -> None:
