@@ -169,7 +169,7 @@ class LocalSandboxBackend(SandboxBackend):
         :raises SandboxTerminalError: the machine cannot do it (the text names the knob), or the spec asks for
             what cannot be enforced here: an egress list or an owner.
         """
-        spec_check.refuse(spec)
+        spec_check.refuse(spec, any_bytes=True)
         spec = SandboxSpec() if spec is None else spec
         self._refuse(spec)
         env = environment.block(spec.env or {})

@@ -43,10 +43,27 @@ def problem(spec: Any) -> str | None:
     return None
 
 
-def refuse(spec: Any) -> None:
+def refuse(spec: Any, *, any_bytes: bool = False) -> None:
     """For ``create`` of a backend, before it makes anything.
 
-    :raises SandboxTerminalError: a field has a value that is not of its type; the text names it.
+    :param any_bytes: whether a variable may have bytes that are no UTF-8, as ``os.fsdecode`` writes them.
+    :raises SandboxTerminalError: a field has a value that is not of its type, or a variable cannot be one;
+        the text names it, and never shows a variable's value.
     """
     if found := problem(spec):
         raise SandboxTerminalError(found)
+    # Not in ``problem``: a mapping may get its values only now.
+    for name, value in ((spec and spec.env) or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise SandboxTerminalError(
+                f"SandboxSpec.env must map text to text, not {name!r} to {type(value).__name__}."
+            )
+        if not name or "=" in name or "\0" in name:
+            raise SandboxTerminalError(f"SandboxSpec.env has the invalid name {name!r}.")
+        if "\0" in value:
+            raise SandboxTerminalError(f"SandboxSpec.env[{name!r}] contains a NUL character.")
+        try:
+            (name + value).encode("utf-8", "surrogateescape" if any_bytes else "strict")
+        except UnicodeEncodeError as e:
+            # Not from it: it carries the value.
+            raise SandboxTerminalError(f"SandboxSpec.env[{name!r}] is not valid text: {e.reason}.") from None

@@ -99,7 +99,6 @@ class Server:
     def __init__(self, script: Script, context: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.errors: list[str] = []
-        self.tls_failures = 0
         self.connections = 0
         self._script = script
         self._context = context
@@ -133,7 +132,6 @@ class Server:
             try:
                 sock = self._context.wrap_socket(sock, server_side=True)
             except OSError:
-                self.tls_failures += 1
                 sock.close()
                 return
             self._peers.append(sock)

@@ -81,8 +81,19 @@ def test_a_spec_of_the_toolset(fields: dict[str, Any], says: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+VARIABLES = [
+    ({"env": {"KEY": b"hunter2"}}, "SandboxSpec.env must map text to text, not 'KEY' to bytes"),
+    ({"env": {"KEY": None}}, "SandboxSpec.env must map text to text, not 'KEY' to NoneType"),
+    ({"env": {3: "hunter2"}}, "SandboxSpec.env must map text to text, not 3 to str"),
+    ({"env": {"": "hunter2"}}, "SandboxSpec.env has the invalid name ''"),
+    ({"env": {"KEY=": "hunter2"}}, "SandboxSpec.env has the invalid name 'KEY='"),
+    ({"env": {"KEY": "hunter2\0"}}, r"SandboxSpec.env\['KEY'\] contains a NUL character"),
+    ({"env": {"KEY": "hunter2\ud83d"}}, r"SandboxSpec.env\['KEY'\] is not valid text"),
+]
+
+
 @pytest.mark.parametrize("name", registry.names())
-@pytest.mark.parametrize(("fields", "says"), SPECS)
+@pytest.mark.parametrize(("fields", "says"), [*SPECS, *VARIABLES])
 def test_a_spec_of_a_backend(
     fields: dict[str, Any], says: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

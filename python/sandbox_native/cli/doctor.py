@@ -163,7 +163,9 @@ def libcurl() -> Finding:
 def sbx() -> Finding:
     path = shutil.which("sbx")
     if path is None:
-        return Finding("absent", "sbx", "only for the sbx backend", "install Docker Sandboxes")
+        return Finding(
+            "absent", "sbx", "only for the sbx backend", "see https://docs.docker.com/ai/sandboxes/"
+        )
     from sandbox_native.process import run_process
 
     outcome = run_process([path, "version"], timeout=10, max_output_bytes=4096)
