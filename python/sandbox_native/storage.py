@@ -271,8 +271,13 @@ class StoreSlot(Slot):
     def _has_own_move(self) -> bool:
         from fsspec.spec import AbstractFileSystem
 
-        # A store that can rename has its own; many of those cannot copy on the server.
-        return type(self._fs).mv is not AbstractFileSystem.mv
+        # A store that can rename has its own; many of those cannot copy on the server. A file system before
+        # another only passes the names on, to be taken for patterns there if that one has none.
+        fs, own = self._fs, True
+        while own and isinstance(fs, AbstractFileSystem):
+            own = type(fs).mv is not AbstractFileSystem.mv
+            fs = getattr(fs, "fs", None)
+        return own
 
     def remove(self) -> None:
         if self.staging:

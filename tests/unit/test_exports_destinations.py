@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from doubles import MemoryBackend
 from sandbox_native.contract import SandboxError, SandboxTerminalError
+from sandbox_native.exports import Export, Item, Source
 from sandbox_native.storage import STAGING_SUFFIX, staging_name
 from sandbox_native.toolset import SandboxToolset
 
@@ -60,6 +64,22 @@ async def test_names_are_taken_as_they_are(name: str, tmp_path: Path, memory: An
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a": b"sibling", name: b"1"}
     assert list(found(memory).values()) == [b"2"]
     assert next(iter(found(memory))) == f"/dest/{name}"
+
+
+@pytest.mark.parametrize("name", AWKWARD, ids=range(len(AWKWARD)))
+def test_provider_fault_34_names_are_taken_as_they_are_by_a_store_behind_another(
+    name: str, memory: Any
+) -> None:
+    """Whose own move only passes on what the one behind it would take for a pattern."""
+    memory.pipe_file("/dest/in/a", b"sibling")
+    folder = DirFileSystem("/dest", memory)
+    Export(
+        [Item("f", f"x://in/{name}", lambda dest: dest.write(b"1"), 10)],
+        source=Source("box", "mem"),
+        resolve=lambda url: SimpleNamespace(fs=folder, path=url.removeprefix("x://")),
+        log=logging.getLogger("exports"),
+    ).run()
+    assert found(memory) == {"/dest/in/a": b"sibling", f"/dest/in/{name}": b"1"}
 
 
 @pytest.mark.parametrize("name", [*AWKWARD, "é" * 127, "x" * 255])
