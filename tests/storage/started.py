@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +24,13 @@ def started(
     """
     with open(log, "wb") as output:
         server = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            command,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            # A group of its own, to be ended as a whole: the lock's `node` is a program that starts Node.js.
+            process_group=0,
         )
     try:
         deadline = time.monotonic() + 120
@@ -36,9 +44,10 @@ def started(
                 time.sleep(0.1)
         yield
     finally:
-        server.terminate()
-        try:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
