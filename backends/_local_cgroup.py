@@ -29,7 +29,6 @@ class Groups:
 
     directories: list[str] = field(default_factory=list)
     has_memory: bool = False
-    has_pids: bool = False
 
     def open_procs(self) -> Iterator[int]:
         """Descriptors through which a process joins the groups; the caller closes them."""
@@ -157,7 +156,6 @@ def make(handle: str, *, memory_bytes: int, processes: int) -> Groups:
             continue
         groups.directories.append(directory)
         groups.has_memory |= place.memory
-        groups.has_pids |= place.pids
     return groups
 
 

@@ -116,10 +116,6 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-class _LostError(Exception):
-    """The stream broke or ended before its terminal event."""
-
-
 class Commands:
     """Runs commands in sandboxes of one server.
 
