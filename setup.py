@@ -102,7 +102,12 @@ extension = Extension(
     sources=sources("core", "net", "py"),
     depends=headers("core", "net", "py"),
     include_dirs=["csrc"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", "1"), ("PY_SSIZE_T_CLEAN", "1")],
+    define_macros=[
+        ("Py_LIMITED_API", "0x030B0000"),
+        ("PY_SSIZE_T_CLEAN", "1"),
+        ("_GNU_SOURCE", "1"),
+        ("_FILE_OFFSET_BITS", "64"),
+    ],
     py_limited_api=True,
     extra_compile_args=WARNINGS + HARDENING + SANITIZE_FLAGS + pkg_config("--cflags", "libcurl", "zlib"),
     extra_link_args=([f"-fsanitize={SANITIZE}"] if SANITIZE else []),

@@ -13,6 +13,8 @@
 
 #include "core/alloc.h"
 
+_Static_assert(sizeof(off_t) == 8, "files may be larger than 2 GiB: _FILE_OFFSET_BITS=64");
+
 /* Between two looks at deadline and cancel. */
 #define STEP (8U << 20)
 
@@ -174,11 +176,6 @@ static ssize_t by_buffer(int from, int to, char *buffer, size_t len)
 
     while (done < got) {
         ssize_t put = write(to, buffer + done, (size_t)(got - done));
-        if (put < 0 && errno == EAGAIN) {
-            struct pollfd watch = {.fd = to, .events = POLLOUT};
-            (void)poll(&watch, 1, 1000);
-            continue;
-        }
         if (put < 0 && errno != EINTR) {
             return -1;
         }

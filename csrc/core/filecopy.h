@@ -43,8 +43,9 @@ SN_WARN_UNUSED enum sn_status sn_file_read(int fd, char *data, size_t room, size
  * dropped, so a full file system leaves the file as it was where it can tell. */
 SN_WARN_UNUSED enum sn_status sn_file_replace(int fd, const char *data, size_t len);
 
-/* Copies from the positions of both, `most` bytes at most, without passing them through this
- * process where the kernel can. *copied is valid on failure, too. SN_TIMED_OUT, SN_CANCELLED. */
+/* Copies between regular files, from the positions of both, `most` bytes at most, without passing
+ * them through this process where the kernel can. *copied is valid on failure, too. SN_TIMED_OUT,
+ * SN_CANCELLED. */
 SN_WARN_UNUSED enum sn_status sn_file_copy(int from, int to, uint64_t most,
                                            const struct sn_watch *watch, uint64_t *copied);
 

@@ -2,6 +2,7 @@
 #include "net/client.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,6 +26,8 @@
 
 /* Since 7.87.0: do not wait for a name lookup that was given up. The headers may be older. */
 #define OPTION_QUICK_EXIT ((CURLoption)(CURLOPTTYPE_LONG + 322))
+/* The same of a multi handle's end, since 8.20.0. */
+#define MULTI_OPTION_QUICK_EXIT ((CURLMoption)(CURLOPTTYPE_LONG + 21))
 /* Since 7.87.0: for how long libcurl keeps a store in the multi handle. Before 8.4 it puts that
  * over the one a context callback has installed. */
 #define OPTION_CA_CACHE_TIMEOUT ((CURLoption)(CURLOPTTYPE_LONG + 321))
@@ -129,6 +132,18 @@ static int close_socket(void *ctx, curl_socket_t fd)
         }
     }
     return close(fd);
+}
+
+bool sn_lane_has_closed_connection(const struct sn_lane *lane)
+{
+    for (size_t i = 0; i < SN_LANE_SOCKETS; i++) {
+        struct pollfd end = {.fd = atomic_load(&lane->sockets[i].fd), .events = POLLRDHUP};
+
+        if (end.fd >= 0 && poll(&end, 1, 0) > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void close_raw(struct sn_lane *lane)
@@ -298,6 +313,7 @@ static struct sn_lane *new_lane(struct sn_client *client)
         free_lane(lane);
         return NULL;
     }
+    (void)curl->multi_setopt(lane->multi, MULTI_OPTION_QUICK_EXIT, 1L);
     return lane;
 }
 

@@ -65,6 +65,11 @@ void sn_stay_end(const struct sn_stay *stay);
 /* Lets libcurl do what it can without waiting. */
 CURLMcode sn_lane_perform(struct sn_lane *lane, int *running);
 
+/* Whether the peer has closed a connection of the lane, which has no transfer under way. libcurl
+ * looks for that before it uses one again, but newer versions only where it lay idle for a second.
+ */
+bool sn_lane_has_closed_connection(const struct sn_lane *lane);
+
 /* Lets a paused transfer go on. */
 void sn_lane_unpause(struct sn_lane *lane);
 

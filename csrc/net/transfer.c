@@ -20,6 +20,8 @@
 #define DRAIN_BYTES ((size_t)64 * 1024)
 #define LARGE_BODY ((int64_t)64 * 1024)
 #define UPLOAD_BUFFER (512L * 1024)
+/* CURLE_TOO_LARGE, since 8.6.0: over a cap of libcurl's own. */
+#define CODE_TOO_LARGE 100
 
 struct sn_transfer {
     struct sn_lane *lane;
@@ -238,8 +240,9 @@ static enum sn_status set_options(struct sn_transfer *transfer)
         SET(CURLOPT_CUSTOMREQUEST, request->method);
     }
     /* libcurl sends a request again when the kept connection it was sent on dies unanswered. With a
-     * body the seek callback prevents that; without one only a connection of its own does. */
-    if (!request->idempotent && transfer->body_len == 0) {
+     * body the seek callback prevents that; without one only a connection of its own does. One that
+     * is known to be dead is not tried. */
+    if (!request->idempotent && (transfer->body_len == 0 || sn_lane_has_closed_connection(lane))) {
         SET(CURLOPT_FRESH_CONNECT, 1L);
     }
 #undef SET
@@ -286,11 +289,20 @@ static void fail_by_curl(struct sn_transfer *transfer, CURLcode code)
     struct sn_lane *lane = transfer->lane;
     enum sn_net_kind kind = sn_net_kind_of_curl((int)code);
     const char *text = lane->curl->easy_strerror(code);
+    long tunnel = 0;
     bool own_words;
 
     if (!transfer->outcome->sent && transfer->request->proxy != NULL &&
         (kind == SN_NET_RECEIVE || kind == SN_NET_SEND || kind == SN_NET_PROTOCOL)) {
         kind = SN_NET_PROXY; /* before the request is sent, only a proxy is talked to */
+    }
+    if (kind == SN_NET_CONNECT && !transfer->outcome->sent && transfer->request->proxy != NULL &&
+        lane->curl->easy_getinfo(lane->easy, CURLINFO_HTTP_CONNECTCODE, &tunnel) == CURLE_OK &&
+        tunnel >= 300) {
+        kind = SN_NET_PROXY; /* it was reached, and refused to go on */
+    }
+    if ((int)code == CODE_TOO_LARGE) {
+        kind = transfer->outcome->sent ? SN_NET_HEAD_TOO_LARGE : SN_NET_LIBRARY;
     }
     own_words = kind == SN_NET_RESOLVE || kind == SN_NET_CONNECT || kind == SN_NET_TLS ||
                 kind == SN_NET_PROXY || kind == SN_NET_CONNECT_TIMEOUT;
@@ -300,6 +312,8 @@ static void fail_by_curl(struct sn_transfer *transfer, CURLcode code)
     }
     if (kind == SN_NET_MEMORY && transfer->outcome->sent && !transfer->answer->head.complete) {
         kind = SN_NET_HEAD_TOO_LARGE; /* a line beyond what libcurl itself allows */
+    }
+    if (kind == SN_NET_HEAD_TOO_LARGE) {
         text = "the head of the answer is over the cap";
     }
     if (code == CURLE_SEND_FAIL_REWIND) {

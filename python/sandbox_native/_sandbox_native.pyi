@@ -66,6 +66,7 @@ BOX_FD_USERNS: int
 BOX_FD_PROGRAM: int
 BOX_FD_DATA: int
 
+@final
 class Box:
     def run(
         self,
@@ -137,6 +138,7 @@ _Outcome = tuple[str, bool, int, bytes, bytes, bool, int, int, int, str]
 # whether to send a Range, first byte, last byte or -1, size or -1, cap
 _Wanted = tuple[bool, int, int, int, int]
 
+@final
 class HttpClient:
     """Requests over libcurl with a pool of connections; used through ``sandbox_native.http``."""
 

@@ -60,6 +60,24 @@ TEST(copy_moves_all_or_what_was_asked_for)
     close(to);
 }
 
+TEST(copy_knows_positions_and_sizes_beyond_4_gib)
+{
+    const off_t far = (off_t)5 << 30;
+    int from = file_of(0, 0), to = file_of(0, 0);
+    struct sn_file_stamp stamp;
+    enum sn_file_kind kind;
+    uint64_t copied;
+    char back[5];
+
+    CHECK(ftruncate(from, far) == 0 && pwrite(from, "ahead", 5, far) == 5);
+    CHECK(lseek(from, far, SEEK_SET) == far && lseek(to, far, SEEK_SET) == far);
+    CHECK(sn_file_copy(from, to, UINT64_MAX, &UNWATCHED, &copied) == SN_OK && copied == 5);
+    CHECK(pread(to, back, 5, far) == 5 && memcmp(back, "ahead", 5) == 0);
+    CHECK(sn_file_check(to, 0, &kind, &stamp) == SN_OK && stamp.size == far + 5);
+    close(from);
+    close(to);
+}
+
 TEST(copy_works_where_the_kernel_has_no_short_way)
 {
     char name[] = "/tmp/sandbox-native-test-XXXXXX";
