@@ -253,7 +253,9 @@ enum sn_status sn_box_create(const struct sn_box_options *options, struct sn_box
     if (status != SN_OK) {
         saved = errno;
         (void)shutdown(start.control[0], SHUT_RDWR);
-        (void)sn_child_end(&child, status == SN_CLOSED ? 2000 : 0);
+        /* bubblewrap's inner process follows the outer one only once that has told it to go on;
+         * until it is a session of its own, it is in the group. */
+        (void)sn_child_end_group(&child, status == SN_CLOSED ? 2000 : 0);
         read_error(start.errors[0], error);
         errno = saved;
         goto done;

@@ -334,6 +334,19 @@ int sn_child_end(struct sn_child *child, int wait_ms)
     return 1;
 }
 
+int sn_child_end_group(struct sn_child *child, int wait_ms)
+{
+    if (child->pidfd < 0) {
+        return 1;
+    }
+    (void)wait_gone(child->pidfd, wait_ms);
+    /* A child that was not reaped keeps the number of its group, even as a zombie. */
+    if (syscall(SYS_pidfd_send_signal, child->pidfd, 0, NULL, 0) == 0) {
+        (void)kill(-child->pid, SIGKILL);
+    }
+    return sn_child_end(child, 0);
+}
+
 /* Leaves the reaping to the thread; without one, or with too many, to the end of the process. */
 static void leave(struct sn_child *child)
 {

@@ -41,6 +41,10 @@ SN_WARN_UNUSED enum sn_status sn_spawn(const struct sn_spawn *what, struct sn_ch
  */
 int sn_child_end(struct sn_child *child, int wait_ms);
 
+/* The same, and whatever is left of the process group that the child was started in is killed, too,
+ * when the child ended by itself as well. */
+int sn_child_end_group(struct sn_child *child, int wait_ms);
+
 /* Waits up to `wait_ms` for the child's end and leaves it to the thread to be reaped after that. */
 void sn_child_release(struct sn_child *child, int wait_ms);
 

@@ -378,16 +378,18 @@ def test_a_start_that_is_killed_halfway_leaves_nothing(tmp_path: Path) -> None:
         assert box.sh("echo on") == "on\n"
 
 
-def test_a_cancelled_create_leaves_nothing() -> None:
-    backend = LocalSandboxBackend()
-    for _ in range(10):
+def test_a_cancelled_create_leaves_nothing(tmp_path: Path) -> None:
+    """At any moment of the start, also while bubblewrap has forked and not told its child that it may go on."""
+    backend = LocalSandboxBackend(read_only_paths=[tmp_path])
+    for moment in range(60):
         call = calls.prepare(backend.create)
         call.start()
-        time.sleep(0.003)
+        time.sleep(moment * 0.0004)
         call.cancel()
         with contextlib.suppress(calls.CallCancelled):
             backend.destroy(call.wait())
     assert backend._table() == {}
+    assert eventually(lambda: not host_processes(str(tmp_path)))
 
 
 def test_the_longest_variable_reaches_the_command() -> None:

@@ -58,8 +58,9 @@ class Box:
 
     def end(self) -> None:
         """Kill everything inside."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        # As a group: the inner process follows the outer one only once that has told it to go on.
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def freeze(self) -> None:
