@@ -379,7 +379,7 @@ def test_a_start_that_is_killed_halfway_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_create_leaves_nothing(tmp_path: Path) -> None:
-    """At any moment of the start, also while bubblewrap has forked and not told its child that it may go on."""
+    """At any moment of the start, also while bubblewrap has not yet told its child that it may go on."""
     backend = LocalSandboxBackend(read_only_paths=[tmp_path])
     for moment in range(60):
         call = calls.prepare(backend.create)
