@@ -392,6 +392,28 @@ def test_a_cancelled_create_leaves_nothing(tmp_path: Path) -> None:
     assert eventually(lambda: not host_processes(str(tmp_path)))
 
 
+def test_a_worker_killed_in_a_create_leaves_nothing(tmp_path: Path) -> None:
+    """At any moment of the start, too, when the sandbox does not know of the worker yet."""
+    backend = LocalSandboxBackend(read_only_paths=[tmp_path])
+    for moment in range(60):
+        ready, begun = os.pipe()
+        worker = os.fork()
+        if worker == 0:
+            try:
+                os.write(begun, b"x")
+                backend.create()
+                time.sleep(600)
+            finally:
+                os._exit(1)
+        os.read(ready, 1)
+        time.sleep(moment * 0.0004)
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+        os.close(ready)
+        os.close(begun)
+    assert eventually(lambda: not host_processes(str(tmp_path)))
+
+
 def test_the_longest_variable_reaches_the_command() -> None:
     with sandbox(spec=SandboxSpec(env={"LONG": "x" * 131_066})) as box:
         assert box.run("echo ${#LONG}").stdout == "131066\n"
