@@ -220,8 +220,9 @@ class Deployment:
 
     def kill_execd(self, sandbox: Sandbox) -> None:
         """End the agent inside of a sandbox from there: the shell of a command is its child."""
-        with contextlib.suppress(ConnectionError):
-            sandbox.run("kill -9 $PPID")
+        # Whether the answer begins before the agent is gone is chance; the proxy says 502 where it does not.
+        with contextlib.suppress(ConnectionError, http.client.IncompleteRead):
+            sandbox.call("/command", "POST", {"command": "kill -9 $PPID", "timeout": 60_000})
 
     def call(self, path: str, method: str = "GET", body: Any = None, **options: Any) -> Reply:
         options.setdefault("headers", {"OPEN-SANDBOX-API-KEY": self.key})
