@@ -34,7 +34,7 @@ class BlockSender:
         container, blob, _ = fs.split_path(path)
         self._name = f"{container}/{blob}"
         self._client = fs.service_client.get_blob_client(container=container, blob=blob)
-        self._sent = InFlight(in_flight)
+        self._sent = InFlight(in_flight, fs.loop)
         self._ids: list[str] = []
 
     @property
@@ -50,7 +50,7 @@ class BlockSender:
         # All of a blob have to be as long, those that somebody else has left there included: adlfs's are.
         self._ids.append(uuid.uuid4().hex)
         data = bytes(part)
-        self._sent.add(self._submit(self._client.stage_block(self._ids[-1], data, length=len(data))))
+        self._sent.add(self._client.stage_block(self._ids[-1], data, length=len(data)))
 
     def seal(self, last: bytearray) -> None:
         # So that an account that may not write here is known by now, an empty file has an empty list of them.
@@ -67,4 +67,4 @@ class BlockSender:
         self._submit(self._client.commit_block_list(blocks, metadata=metadata)).result()
 
     def abort(self) -> None:
-        self._sent.cancel()
+        self._sent.end()

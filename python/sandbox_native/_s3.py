@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from sandbox_native._in_flight import InFlight
@@ -43,10 +44,13 @@ class Bucket:
         self.fs = fs
         self.name, self.key, _ = fs.split_path(path)
 
-    def submit(self, operation: str, **parameters: Any) -> concurrent.futures.Future[Any]:
+    def request(self, operation: str, **parameters: Any) -> Coroutine[Any, Any, Any]:
         # s3fs adds the options it was made with to each call, as far as the operation knows them.
-        call = self.fs._call_s3(operation, Bucket=self.name, **parameters)
-        return asyncio.run_coroutine_threadsafe(call, self.fs.loop)
+        made: Coroutine[Any, Any, Any] = self.fs._call_s3(operation, Bucket=self.name, **parameters)
+        return made
+
+    def submit(self, operation: str, **parameters: Any) -> concurrent.futures.Future[Any]:
+        return asyncio.run_coroutine_threadsafe(self.request(operation, **parameters), self.fs.loop)
 
     def call(self, operation: str, **parameters: Any) -> Any:
         """Make a request and wait for its end, cancelled or not: it has an effect to know of."""
@@ -85,7 +89,7 @@ class S3Sender:
 
     def __init__(self, fs: Any, path: str, in_flight: int) -> None:
         self._bucket = Bucket(fs, path)
-        self._sent = InFlight(in_flight)
+        self._sent = InFlight(in_flight, fs.loop)
         self._parts: list[dict[str, Any]] = []
         self._size = 0
         options = fs.s3_additional_kwargs
@@ -105,7 +109,7 @@ class S3Sender:
             raise OSError("the file has more parts than S3 takes; its size was not known beforehand")
         self._size += len(part)
         self._sent.add(
-            self._bucket.submit(
+            self._bucket.request(
                 "upload_part", Key=self._bucket.key, UploadId=self._id, PartNumber=number, Body=part
             )
         )
@@ -146,7 +150,13 @@ class S3Sender:
         return None
 
     def abort(self) -> None:
-        # A part that arrives after the abort may stay.
-        self._sent.cancel()
+        answered = self._sent.end()
+        self._abort()
+        if not answered:
+            # A part that was cut off may have arrived since, and brought the upload back.
+            self._abort()
+            log.warning("If a part that was on its way still arrives, %s stays.", self.leftover)
+
+    def _abort(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._bucket.call("abort_multipart_upload", UploadId=self._id)
