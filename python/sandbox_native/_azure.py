@@ -32,7 +32,6 @@ class BlockSender:
     def __init__(self, fs: Any, path: str, in_flight: int) -> None:
         self._loop = fs.loop
         container, blob, _ = fs.split_path(path)
-        self._name = f"{container}/{blob}"
         self._client = fs.service_client.get_blob_client(container=container, blob=blob)
         self._sent = InFlight(in_flight, fs.loop)
         self._ids: list[str] = []

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from loading import program
 from measure import Row, seconds, side_by_side, size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "net"))
@@ -18,35 +19,15 @@ from servers.islo.handle import IsloServer
 
 RUNS = 7
 
-# Processes of their own. What a program of the kind has loaded anyway comes first.
-LOAD = """
-import json, sys, time
-from pathlib import Path
-
-def resident():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-if sys.argv[1] == "airflow":
-    import airflow.providers.common.ai.toolsets.sandbox
-else:
-    import pydantic_ai
-begin, before = time.perf_counter(), resident()
-if sys.argv[2] == "ours":
-    from sandbox_native import registry
-    backend = registry.backend("islo")
-    maps = Path("/proc/self/maps").read_text()
-else:
-    from airflow.providers.common.ai.sandbox.islo import IsloSandboxBackend
-    backend = IsloSandboxBackend()
-    backend._get_client()
-    maps = ""
-elapsed, grown = time.perf_counter() - begin, resident() - before
-assert "libcurl" not in maps
-begin, before = time.perf_counter(), resident()
-backend.destroy("nothing")
-print(json.dumps([elapsed, grown, time.perf_counter() - begin, resident() - before]))
-"""
+# Run in processes of their own.
+LOAD = program(
+    'registry.backend("islo")',
+    [
+        "from airflow.providers.common.ai.sandbox.islo import IsloSandboxBackend",
+        "backend = IsloSandboxBackend()",
+        "backend._get_client()",
+    ],
+)
 
 
 def load(home: str, whose: str) -> list[float]:

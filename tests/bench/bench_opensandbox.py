@@ -15,39 +15,22 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from loading import program
 from measure import Row, seconds, size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "net"))
 
 from servers.opensandbox.handle import OpenSandboxServer
 
-# Processes of their own. What a program of the kind has loaded anyway comes first.
-LOAD = """
-import json, sys, time
-from pathlib import Path
-
-def resident():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-if sys.argv[1] == "airflow":
-    import airflow.providers.common.ai.toolsets.sandbox
-else:
-    import pydantic_ai
-begin, before = time.perf_counter(), resident()
-if sys.argv[2] == "ours":
-    from sandbox_native import registry
-    backend = registry.backend("opensandbox", opensandbox_conn_id=None)
-    assert "libcurl" not in Path("/proc/self/maps").read_text()
-else:
-    from airflow.providers.common.ai.sandbox.opensandbox import OpenSandboxBackend
-    backend = OpenSandboxBackend(None)
-    backend._get_connection_config()
-elapsed, grown = time.perf_counter() - begin, resident() - before
-begin, before = time.perf_counter(), resident()
-backend.destroy("nothing")
-print(json.dumps([elapsed, grown, time.perf_counter() - begin, resident() - before]))
-"""
+# Run in processes of their own.
+LOAD = program(
+    'registry.backend("opensandbox", opensandbox_conn_id=None)',
+    [
+        "from airflow.providers.common.ai.sandbox.opensandbox import OpenSandboxBackend",
+        "backend = OpenSandboxBackend(None)",
+        "backend._get_connection_config()",
+    ],
+)
 
 COMMAND = """
 import json, sys, time

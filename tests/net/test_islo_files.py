@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from imports import check_import
 from sandbox_native import command_files
 from sandbox_native.backends import _islo_files
 from sandbox_native.contract import SandboxError, SandboxFileTooLargeError, SandboxTerminalError
@@ -539,15 +540,4 @@ def test_a_stalled_read_ends(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_import_streams_a_file_of_any_size_into_a_new_and_an_old_file(
     box: Sandbox, tmp_path: Path, kind: str
 ) -> None:
-    for size in (0, 1, 100_000, command_files.IMPORT_AT_ONCE_BYTES + 1):
-        content = os.urandom(size)
-        (tmp_path / "source").write_bytes(b"before" + content + b"after")
-        for _ in range(2 if size <= 100_000 else 1):
-            with open(tmp_path / "source", "rb") as file:
-                file.read(6)
-                source: Any = io.BytesIO(content + b"after") if kind == "stream" else file
-                box.backend.import_file(box.name, f"new dir/{size}", source, size=size)
-                assert source.read() == b"after"
-            assert box.backend.read_file(box.name, f"new dir/{size}", max_bytes=1 << 24) == content
-    with open(tmp_path / "source", "rb") as file, pytest.raises(EOFError):
-        box.backend.import_file(box.name, "short", file, size=1 << 24)
+    check_import(box.backend, box.name, tmp_path, kind)

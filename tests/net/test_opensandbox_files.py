@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from imports import check_import
 from opensandbox_box import OpenBox, recoverable
 from sandbox_native import command_files
 from sandbox_native.backends import _opensandbox_files as files
@@ -582,15 +583,4 @@ def test_no_broken_answer_is_taken_for_the_file(
 def test_an_import_streams_a_file_of_any_size_into_a_new_and_an_old_file(
     opened: OpenBox, tmp_path: Path, kind: str
 ) -> None:
-    for size in (0, 1, 100_000, command_files.IMPORT_AT_ONCE_BYTES + 1):
-        content = os.urandom(size)
-        (tmp_path / "source").write_bytes(b"before" + content + b"after")
-        for _ in range(2 if size <= 100_000 else 1):
-            with open(tmp_path / "source", "rb") as file:
-                file.read(6)
-                source: Any = io.BytesIO(content + b"after") if kind == "stream" else file
-                opened.backend.import_file(opened.id, f"new dir/{size}", source, size=size)
-                assert source.read() == b"after"
-            assert opened.backend.read_file(opened.id, f"new dir/{size}", max_bytes=1 << 24) == content
-    with open(tmp_path / "source", "rb") as file, pytest.raises(EOFError):
-        opened.backend.import_file(opened.id, "short", file, size=1 << 24)
+    check_import(opened.backend, opened.id, tmp_path, kind)
